@@ -10,7 +10,6 @@ from celery_dynbeat import DatabaseScheduler, Once
 from tests.support.event_log import BARE_VARIABLE, NAME_VARIABLE
 from tests.support.servers import RedisServer
 from tests.support.sites import site
-from tests.support.versions import needs_celery
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.empty_database
@@ -28,9 +27,8 @@ def test_the_banner_names_the_database_without_its_password(site_folder, postgre
         assert "s3cret" not in beat.text
 
 
-@pytest.mark.parametrize("name", ["dynbeat", "celery_dynbeat:DatabaseScheduler"])
-def test_both_names_of_the_scheduler_work(file_site, name):
-    beat = file_site.beat(scheduler=name).wait_for_log("beat started")
+def test_the_name_of_the_class_selects_the_scheduler(file_site):
+    beat = file_site.beat(scheduler="celery_dynbeat:DatabaseScheduler").wait_for_log("beat started")
 
     assert "celery_dynbeat.beat.scheduler.DatabaseScheduler" in beat.text
     # Beat has created its tables.
@@ -70,17 +68,6 @@ def test_sigterm_stops_an_idle_beat_and_deregisters_its_node(redis_site):
 
     assert beat.wait(within=5) == 0
     assert redis_site.nodes("beat")[0].stopped_at is not None
-
-
-@needs_celery(5, 7, "a beat that answers")
-def test_beat_answers_a_ping(redis_site):
-    beat = redis_site.beat("--enable-remote-control").wait_for_log("beat started")
-
-    ping = redis_site.run("inspect", "ping", "--timeout", "3")
-
-    assert ping.wait(within=20) == 0
-    assert "celerybeat@" in ping.text
-    assert beat.exit_status is None
 
 
 def test_a_worker_can_run_an_embedded_beat(file_site):
@@ -165,25 +152,6 @@ def test_a_beat_without_tables_ends_with_the_command_to_run_and_a_short_log(
         assert "run `celery -A your_app dynbeat schema upgrade`" in lines[-1]
         # Two tracebacks: one in Celery's log record, one from Python.
         assert len(lines) < 150
-
-
-def test_beats_of_two_applications_with_one_name_run_on_the_same_tables(redis_site):
-    redis_site.config["dynbeat_application"] = "suite"
-
-    beats = [redis_site.beat(**{NAME_VARIABLE: name}) for name in ("shop", "billing")]
-
-    for beat in beats:
-        beat.wait_for_log("beat started")
-
-
-def test_a_worker_of_another_application_warns_and_executes_its_runs(file_site):
-    file_site.beat().wait_for_log("beat started")
-    worker = file_site.worker(**{NAME_VARIABLE: "tasks"}).wait_for_log("ready.")
-
-    file_site.create_once("record")
-
-    file_site.wait_for_run("record", "succeeded")
-    assert "belong to application 'proj', but this process belongs to 'tasks'" in worker.text
 
 
 def test_an_application_without_dynbeat_gets_an_error_with_the_fix(file_site):

@@ -15,17 +15,15 @@ from tests.support.sites import site
 ROWS = 3 * PAGE_SIZE + 200
 
 
-@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
-def made(request, site_folder):
-    url = request.getfixturevalue(f"{request.param}_url")
+@pytest.fixture
+def made(site_folder, postgresql_url):
     settings = {"broker_url": "memory://", "dynbeat_notifier": "polling"}
-    with site(site_folder, database_url=url, **settings) as made:
+    with site(site_folder, database_url=postgresql_url, **settings) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def store_url(tmp_path_factory):
-    """Return a store that each test only reads: writing it takes tens of seconds on a slow disk."""
     url = f"sqlite:///{tmp_path_factory.mktemp('store') / 'django.db'}"
     every_day = {"minute": "0", "hour": "9", "timezone": "UTC"}
     every_day |= dict.fromkeys(("day_of_month", "month_of_year", "day_of_week"), "*")

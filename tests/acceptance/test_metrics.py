@@ -2,7 +2,6 @@
 
 import re
 from datetime import UTC, datetime, timedelta
-from urllib.request import urlopen
 
 import pytest
 
@@ -54,17 +53,3 @@ def test_prometheus_sees_what_the_tables_contain(redis_site, own_server):
     assert prometheus.query("sum(dynbeat_lag_seconds_count)") == {"": TOTAL}
     assert prometheus.query("sum(dynbeat_database_scrape_success)") == {"": 1}
     assert prometheus.query("sum(up)") == {"": 1}
-
-
-def test_an_embedded_beat_exports_its_metrics(redis_site):
-    redis_site.config |= {"dynbeat_metrics": 0, "beat_scheduler": "dynbeat"}
-    worker = redis_site.worker("-B")
-    redis_site.create_once("record")
-    redis_site.wait_for_run("record", "succeeded")
-
-    def exported():
-        with urlopen(f"http://{target_of(worker)}/metrics", timeout=5) as answer:
-            return answer.read().decode()
-
-    dispatched = 'dynbeat_runs_dispatched_total{queue="celery",task="probe.record"} 1.0'
-    wait_until(lambda: dispatched in exported(), within=10)

@@ -2,15 +2,11 @@
 
 from datetime import UTC, datetime
 
-import pytest
-
 from celery_dynbeat import Retry
 from tests.support.waiting import wait_until
 
 
-@pytest.mark.parametrize("each_running", ["postgresql-redis"], indirect=True)
-def test_a_run_fails_for_good_after_its_retries(each_running):
-    running = each_running
+def test_a_run_fails_for_good_after_its_retries(running):
     running.create_once("fail", retry=Retry(max_retries=2, backoff=1, factor=1))
 
     between = running.wait_for_run("fail", "retrying")
@@ -24,15 +20,14 @@ def test_a_run_fails_for_good_after_its_retries(each_running):
     wait_until(lambda: running.mine.get("fail").failing_since == after.finished_at, within=10)
 
 
-@pytest.mark.parametrize("each_running", ["postgresql-redis", "postgresql-rabbitmq"], indirect=True)
-def test_a_run_whose_pool_process_is_killed_starts_again(each_running):
-    each_running.create_once("crash", retry=Retry(max_retries=1, backoff=1))
+def test_a_run_whose_pool_process_is_killed_starts_again(running):
+    running.create_once("crash", retry=Retry(max_retries=1, backoff=1))
 
     # Celery waits 10 s for the result of a process that died.
-    run = each_running.wait_for_run("crash", "succeeded", within=60)
+    run = running.wait_for_run("crash", "succeeded", within=60)
 
     assert (run.attempt, run.error) == (2, None)
-    assert len(each_running.event_log.starts(run.id)) == 2
+    assert len(running.event_log.starts(run.id)) == 2
 
 
 def test_a_retry_is_due_while_beat_and_worker_are_killed(redis_site):

@@ -1,4 +1,4 @@
-"""With beat and a worker as real processes, a run is one trace, with each kind of pool."""
+"""A run of a real beat and worker is one trace, in a pool of processes and of greenlets."""
 
 import json
 
@@ -9,7 +9,7 @@ from tests.support.waiting import wait_until
 STEPS = {"apply_async", "run"}
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads", "gevent"])
+@pytest.mark.parametrize("pool", ["prefork", "gevent"])
 def test_a_run_is_one_trace(file_site, pool):
     file = file_site.folder / "spans"
     file_site.config |= {
@@ -19,7 +19,7 @@ def test_a_run_is_one_trace(file_site, pool):
     }
     beat = file_site.beat()
     worker = file_site.worker(pool=pool)
-    # Their tasks overlap in the threads and greenlets.
+    # Their tasks overlap in the greenlets.
     for name in ("a", "b"):
         file_site.create_once(name, task="probe.record")
     for name in ("a", "b"):

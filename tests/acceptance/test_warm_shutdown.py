@@ -6,7 +6,7 @@ import signal
 import pytest
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads", "gevent"])
+@pytest.mark.parametrize("pool", ["prefork", "gevent"])
 def test_a_running_task_succeeds_before_its_worker_stops(redis_site, pool):
     gate = redis_site.gate("hold")
     redis_site.beat().wait_for_log("beat started")

@@ -1,4 +1,4 @@
-"""An application on each kind of database, with a frozen clock and a beat made by hand."""
+"""An application with a frozen clock and a manual beat; on SQLite unless a test asks for more."""
 
 import contextlib
 

@@ -16,7 +16,7 @@ from celery_dynbeat.testing import ManualBeat
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
 from celery_dynbeat.worker.task_guard import TaskGuard
 from tests.support.applications import MINUTELY, START, application
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 from tests.support.worker_stub import WorkerStub
 
 SECOND, MINUTE, HOUR, DAY = (timedelta(seconds=n) for n in (1, 60, 3_600, 86_400))
@@ -138,7 +138,6 @@ def test_a_step_of_the_clock_makes_no_run_of_a_living_worker_lost(
     assert [run.status for run in owned.runs("long")] == ["succeeded"]
 
 
-@one_database
 @pytest.mark.parametrize("step", [HOUR, DAY], ids=str)
 def test_a_worker_that_died_at_a_step_forward_is_found(stepping, owned, clocks, stepped_beat, step):
     worker = WorkerStub(stepping)
@@ -152,6 +151,7 @@ def test_a_worker_that_died_at_a_step_forward_is_found(stepping, owned, clocks, 
     assert [run.status for run in owned.runs("long")] == ["lost"]
 
 
+@each_database
 def test_the_runs_of_a_worker_that_is_replaced_after_a_step_back_are_lost(
     stepping, owned, clocks, stepped_beat
 ):
@@ -180,7 +180,6 @@ def heartbeat_writer(dynbeat, name):
     )
 
 
-@one_database
 def test_a_living_worker_whose_row_was_deleted_after_a_step_forward_keeps_its_runs(
     stepping, owned, clocks, stepped_beat
 ):
@@ -199,7 +198,6 @@ def test_a_living_worker_whose_row_was_deleted_after_a_step_forward_keeps_its_ru
     assert [run.status for run in owned.runs("long")] == ["running"]
 
 
-@one_database
 @pytest.mark.parametrize("step", [HOUR, DAY], ids=str)
 def test_a_message_that_is_redelivered_after_a_step_forward_does_not_start_its_run_again(
     stepping, owned, clocks, stepped_beat, step
@@ -244,7 +242,6 @@ def crash_after_commit(point):
         raise CrashError(point)
 
 
-@one_database
 def test_pending_runs_and_backfills_continue_after_a_step_back_when_the_clock_has_caught_up(
     stepping, owned, clocks, stepped_beat
 ):

@@ -16,7 +16,7 @@ from celery_dynbeat.store.schedules import due
 from celery_dynbeat.testing import ManualBeat
 from celery_dynbeat.triggers import base
 from tests.support.applications import MINUTELY, START, application, execute
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 from tests.support.worker_stub import WorkerStub
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
@@ -73,6 +73,7 @@ def rows(dynbeat):
         return connection.exec_driver_sql(statement.replace("%", "%%")).all()
 
 
+@each_database
 def test_rows_of_an_unknown_kind_stay_unchanged_and_delay_no_other_row(dynbeat, mine, clock, beat):
     # More than a batch, and before the other rows in the index.
     for number in range(30):
@@ -90,6 +91,7 @@ def test_rows_of_an_unknown_kind_stay_unchanged_and_delay_no_other_row(dynbeat, 
     assert rows(dynbeat) == before
 
 
+@each_database
 def test_a_row_of_an_unknown_kind_does_not_change_how_long_beat_sleeps(dynbeat, mine, clock, beat):
     mine.create("next", task="t", trigger=MINUTELY)
     clock.advance(3 * SECOND)
@@ -102,7 +104,6 @@ def test_a_row_of_an_unknown_kind_does_not_change_how_long_beat_sleeps(dynbeat, 
     assert beat.tick() == 3 * SECOND
 
 
-@one_database
 def test_the_next_versions_beat_sends_the_runs_that_an_older_beat_skipped(
     dynbeat, mine, clock, beat, next_version
 ):
@@ -119,6 +120,7 @@ def test_the_next_versions_beat_sends_the_runs_that_an_older_beat_skipped(
     assert {run.status for run in mine.runs("next")} == {"sent"}
 
 
+@each_database
 def test_an_unplanned_row_of_an_unknown_kind_waits_for_the_next_versions_beat(
     dynbeat, clock, beat, next_version
 ):
@@ -138,7 +140,6 @@ def test_an_unplanned_row_of_an_unknown_kind_waits_for_the_next_versions_beat(
     assert dynbeat.schedules.for_owner("").get("next").next_run_at > clock.now()
 
 
-@one_database
 def test_the_log_names_a_row_of_an_unknown_kind_once(dynbeat, mine, clock, beat, caplog):
     mine.create("next", task="t", trigger=MINUTELY)
     execute(dynbeat, TO_THE_NEXT_KIND)
@@ -151,7 +152,6 @@ def test_the_log_names_a_row_of_an_unknown_kind_once(dynbeat, mine, clock, beat,
     assert [record.event for record in warnings] == ["trigger_unsupported"]
 
 
-@one_database
 def test_a_row_of_an_unknown_kind_can_be_read_paused_repaired_and_deleted(
     dynbeat, mine, clock, beat
 ):
@@ -172,6 +172,7 @@ def test_a_row_of_an_unknown_kind_can_be_read_paused_repaired_and_deleted(
     assert [run.name for run in beat.publisher.sent] == ["next-2"]
 
 
+@each_database
 def test_this_version_works_on_the_tables_of_the_next_version(dynbeat, database_url, clock):
     for statement in LATER_TABLES:
         execute(dynbeat, statement)

@@ -8,6 +8,7 @@ from sqlalchemy import Column, Integer, MetaData, Table, create_engine
 from celery_dynbeat.alembic import excluding, include_name
 from celery_dynbeat.db import VERSION_TABLE, schema
 from celery_dynbeat.db.engine import Database
+from tests.support.suites import each_database
 
 pytestmark = pytest.mark.empty_database
 
@@ -31,6 +32,7 @@ def test_without_the_filter_alembic_drops_the_packages_tables(sqlite_url):
     assert ("remove_table", "dynbeat_schedule") in proposed(sqlite_url)
 
 
+@each_database
 def test_with_the_filter_only_the_applications_own_tables_are_compared(database_url):
     assert proposed(database_url, include_name=include_name) == {("add_table", "author")}
 

@@ -13,6 +13,7 @@ from celery_dynbeat.db import VERSION_TABLE, alembic_upgrade, schema
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.indexes import METADATA
 from tests.support.next_migration import downgrade_to, upgrade_to
+from tests.support.suites import each_database
 
 pytestmark = pytest.mark.empty_database
 
@@ -53,6 +54,7 @@ def plain(described):
     return str(described) if isinstance(described, ClauseElement) else repr(described)
 
 
+@each_database
 def test_models_and_migrations_create_the_same_schema(database):
     schema.upgrade(database)
     migrated = reflected(database)
@@ -64,6 +66,7 @@ def test_models_and_migrations_create_the_same_schema(database):
     assert migrated["dynbeat_schedule"]["unique"]
 
 
+@each_database
 def test_an_upgrade_of_current_tables_changes_nothing(database):
     schema.upgrade(database)
     before = reflected(database)
@@ -74,6 +77,7 @@ def test_an_upgrade_of_current_tables_changes_nothing(database):
     assert schema.check(database) == schema.head()
 
 
+@each_database
 def test_concurrent_upgrades_run_one_after_the_other(database_url):
     databases, failures = [Database(database_url) for _ in range(2)], []
     together = threading.Barrier(2)
@@ -97,12 +101,14 @@ def test_concurrent_upgrades_run_one_after_the_other(database_url):
         made.dispose()
 
 
+@each_database
 def test_the_error_for_missing_tables_names_the_fix(database):
     with pytest.raises(SchemaError, match="dynbeat schema upgrade"):
         schema.check(database)
 
 
 @pytest.mark.parametrize("revision", ["0000", "9999"])
+@each_database
 def test_older_tables_raise_an_error_and_newer_tables_are_accepted(database, revision):
     schema.upgrade(database)
     with database.engine.begin() as connection:
@@ -133,6 +139,7 @@ def test_the_outputs_of_a_page_name_the_newest_migration(page):
     assert set(shown) == {schema.head()}
 
 
+@each_database
 def test_the_next_migration_keeps_the_rows(database, next_revision):
     upgrade_to(database, "0001")
     with database.engine.begin() as connection:
@@ -154,6 +161,7 @@ def test_the_next_migration_keeps_the_rows(database, next_revision):
         assert connection.exec_driver_sql(query).all() == [(7, "100% red")]
 
 
+@each_database
 def test_a_downgrade_restores_the_earlier_schema_and_keeps_the_rows(database, next_revision):
     upgrade_to(database, "0001")
     tables, before = sorted(inspect(database.engine).get_table_names()), reflected(database)
@@ -174,6 +182,7 @@ def test_a_downgrade_restores_the_earlier_schema_and_keeps_the_rows(database, ne
         assert connection.exec_driver_sql("SELECT name FROM dynbeat_schedule").all() == [("new",)]
 
 
+@each_database
 def test_a_downgrade_to_the_base_drops_all_tables_of_the_package(database):
     schema.upgrade(database)
 
@@ -184,6 +193,7 @@ def test_a_downgrade_to_the_base_drops_all_tables_of_the_package(database):
         schema.check(database)
 
 
+@each_database
 def test_an_upgrade_keeps_the_tables_of_the_application(database):
     with database.engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE theirs (id INTEGER)")

@@ -14,6 +14,7 @@ from celery_dynbeat.common.errors import SchemaError
 from celery_dynbeat.db import alembic_upgrade, schema
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.indexes import METADATA
+from tests.support.suites import each_database
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.empty_database
@@ -129,6 +130,7 @@ def test_a_waiting_upgrade_sees_the_tables_that_the_other_made(postgresql_url):
     engine.dispose()
 
 
+@each_database
 def test_an_upgrade_that_fails_releases_the_lock(shared, database_url):
     with shared.engine.begin() as connection:
         connection.execute(text("CREATE TABLE dynbeat_run (id INTEGER)"))
@@ -140,6 +142,7 @@ def test_an_upgrade_that_fails_releases_the_lock(shared, database_url):
         pass
 
 
+@each_database
 def test_an_upgrade_that_succeeds_releases_the_lock(shared, database_url):
     schema.upgrade(shared)
 

@@ -13,6 +13,7 @@ from celery_dynbeat.broker import run_headers
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
 from celery_dynbeat.worker.task_guard import DeferredMessage, TaskGuard
 from tests.support.applications import MINUTELY, execute
+from tests.support.suites import each_database
 
 NODE = "w1@test"
 MAX_LINE = 2_000
@@ -74,6 +75,7 @@ def deliver(dynbeat, caplog):
 
 
 @pytest.mark.parametrize("state", ["running", "succeeded", "unknown"])
+@each_database
 def test_random_values(dynbeat, mine, beat, deliver, state):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.run_now("n")

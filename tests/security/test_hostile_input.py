@@ -20,6 +20,7 @@ from tests.security.hostile_values import cursor
 from tests.security.lookalikes import everything
 from tests.support.applications import MINUTELY, START, execute
 from tests.support.property_application import EXAMPLE_FACTOR, delete_all_rows, prepared_application
+from tests.support.suites import each_database
 
 INJECTIONS = [
     *("'; DROP TABLE dynbeat_run; --", "' OR '1'='1", '"; DELETE FROM dynbeat_schedule; --'),
@@ -30,6 +31,7 @@ INJECTIONS = [
 ]
 
 
+@each_database
 def test_text_that_looks_like_sql_is_stored_unchanged(dynbeat):
     for text in INJECTIONS:
         delete_all_rows(dynbeat)
@@ -231,6 +233,7 @@ SQL_VALUES = {
 
 
 @pytest.mark.parametrize("column", SQL_VALUES)
+@each_database
 def test_a_row_with_hostile_text_from_sql_is_quarantined_and_the_others_are_sent(
     dynbeat, beat, column
 ):

@@ -12,12 +12,6 @@ MINUTE = timedelta(minutes=1)
 
 
 @pytest.fixture
-def database_url(sqlite_url):
-    """Return a SQLite URL: how a text is logged does not depend on the database."""
-    return sqlite_url
-
-
-@pytest.fixture
 def lines(caplog):
     """Return a function that returns the messages that are not one printable line."""
     caplog.set_level(logging.DEBUG, logger="celery_dynbeat")

@@ -20,7 +20,7 @@ from celery_dynbeat.db.models import Alert
 from celery_dynbeat.insights.explain.reading import explain
 from tests.security.lookalikes import ALIKE, INVALID_OWNERS, VICTIM, everything
 from tests.support.applications import MINUTELY, START, execute
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 NAME = "dáily"
 NEW = {"name": NAME, "task": "t", "trigger": MINUTELY}
@@ -123,7 +123,6 @@ def test_a_filter_by_another_owner_is_rejected(dynbeat, name):
         assert call(owner=owner) == call(owner=None) == call(), owner
 
 
-@one_database
 @pytest.mark.parametrize("name", sorted(FILTERED))
 def test_a_filter_that_does_not_exist_is_rejected(dynbeat, name):
     for calls in (dynbeat.schedules, dynbeat.schedules.for_owner(VICTIM)):
@@ -212,7 +211,6 @@ def test_the_run_of_another_owner_is_not_found_and_does_not_change(dynbeat, thei
     assert everything(dynbeat) == before
 
 
-@one_database
 def test_an_invalid_name_matches_no_row(dynbeat, theirs):
     before = everything(dynbeat)
     mine = dynbeat.schedules.for_owner(ALIKE[0])
@@ -225,6 +223,7 @@ def test_an_invalid_name_matches_no_row(dynbeat, theirs):
     assert everything(dynbeat) == before
 
 
+@each_database
 def test_a_list_shows_no_schedule_of_another_owner(dynbeat, theirs):
     before = everything(dynbeat)
 
@@ -269,6 +268,7 @@ def test_a_hold_of_another_owner_is_neither_shown_nor_released(dynbeat):
     assert [each.reason for each in victim.holds()] == [held.reason]
 
 
+@each_database
 def test_a_batch_of_another_owner_is_neither_counted_listed_nor_cancelled(dynbeat, theirs):
     execute(dynbeat, "UPDATE dynbeat_run SET status = 'failed', overdue_at = NULL,"
                      " finished_at = fire_at WHERE status = 'sent'")  # fmt: skip
@@ -295,6 +295,7 @@ def test_a_batch_of_another_owner_is_neither_counted_listed_nor_cancelled(dynbea
         assert dynbeat.schedules.rerun_many(owner=owner, since=START).total == 0
 
 
+@each_database
 def test_a_filter_of_another_owner_cancels_no_run(dynbeat, theirs):
     before = everything(dynbeat)
     filters = ({}, {"name": theirs.name}, {"status": ["pending", "sent"]}, {"task": "t"})
@@ -309,6 +310,7 @@ def test_a_filter_of_another_owner_cancels_no_run(dynbeat, theirs):
     assert everything(dynbeat) == before
 
 
+@each_database
 def test_a_filter_of_an_owner_counts_and_cancels_only_own_runs(dynbeat, beat, clock):
     victim = populate(dynbeat, beat, clock, *ALIKE, VICTIM)
     unfinished = {"status": ["pending", "sent"]}
@@ -419,7 +421,6 @@ def test_create_many_cannot_replace_the_schedule_of_another_owner(dynbeat):
     assert len(after - before) == 2 * len(ALIKE)
 
 
-@one_database
 @pytest.mark.usefixtures("theirs")
 def test_an_invalid_owner_is_rejected_before_any_query(dynbeat):
     before, schedules = everything(dynbeat), dynbeat.schedules

@@ -187,9 +187,9 @@ def with_tables(request: pytest.FixtureRequest, fixture: str) -> Any:
     return request.getfixturevalue(fixture)
 
 
-@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
+@pytest.fixture(params=["sqlite"])
 def database_url(request: pytest.FixtureRequest) -> str:
-    """Return the SQLAlchemy URL of a new database, for each kind of database."""
+    """Return the SQLAlchemy URL of a new database, on SQLite unless ``each_database`` is set."""
     return str(request.getfixturevalue(f"{request.param}_url"))
 
 

@@ -37,13 +37,11 @@ SERVERS = {
 TESTS = PurePath(__file__).parents[1]
 UNIT = TESTS / "unit"
 
-#: For a test whose folder or module uses SQLite alone.
+#: For a test of statements, locks, isolation, types of columns or encodings.
+#: No database affects what the other tests assert: they run on SQLite alone.
 each_database = pytest.mark.parametrize(
     "database_url", ["sqlite", "postgresql", "mariadb"], indirect=True
 )
-#: For a test of a rule that no database affects: the call is refused before its first statement, or
-#: Python computes the result from rows that another test of the module reads on each database.
-one_database = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
 
 def mark(item: pytest.Item) -> None:

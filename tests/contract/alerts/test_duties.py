@@ -10,7 +10,6 @@ from celery_dynbeat.beat.alerting import CHECK_NODES, CHECK_SCHEDULES, SEND, Ale
 from tests.support.applications import MINUTELY
 from tests.support.refusals import execute_ddl
 from tests.support.sinks import HttpSink
-from tests.support.suites import one_database
 from tests.support.waiting import wait_until
 
 # The plug-ins of Apprise import deprecated modules of Python.
@@ -24,7 +23,6 @@ def fail(each, clock, name):
     each.run(succeeds=False)
 
 
-@one_database
 def test_a_url_that_does_not_answer_delays_no_check(alerting, clock, monkeypatch):
     monkeypatch.setattr(checks, "EVERY", timedelta(milliseconds=50))
     with HttpSink().serving() as sink:
@@ -44,7 +42,6 @@ def test_a_url_that_does_not_answer_delays_no_check(alerting, clock, monkeypatch
             duties.close()
 
 
-@one_database
 def test_a_duty_about_alerts_that_fails_is_reported_and_ends_no_thread(alerting):
     each = alerting()
     execute_ddl(each.dynbeat, "ALTER TABLE dynbeat_alert RENAME TO moved")

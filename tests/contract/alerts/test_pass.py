@@ -12,11 +12,12 @@ from celery_dynbeat.store import alerts
 from tests.support.applications import MINUTELY, execute
 from tests.support.lock_waits import wait_for_lock_wait
 from tests.support.refusals import accept, refuse
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 
 
+@each_database
 def test_a_failing_schedule_is_an_alert_until_a_run_succeeds(alerting, clock, reported):
     each = alerting()
     each.mine.create("digest", task="t", trigger=MINUTELY)
@@ -38,7 +39,6 @@ def test_a_failing_schedule_is_an_alert_until_a_run_succeeds(alerting, clock, re
     ]
 
 
-@one_database
 def test_a_failure_counts_from_the_number_that_the_setting_names(alerting, clock):
     each = alerting(alert_after_failures=2)
     each.mine.create("digest", task="t", trigger=MINUTELY)
@@ -53,7 +53,6 @@ def test_a_failure_counts_from_the_number_that_the_setting_names(alerting, clock
     assert each.open == [("failing", "digest")]
 
 
-@one_database
 def test_an_alert_of_a_finished_one_off_ends_and_does_not_open_again(alerting, clock):
     each = alerting()
     each.mine.create("once", task="t", trigger=Once.after(MINUTE))
@@ -69,7 +68,6 @@ def test_an_alert_of_a_finished_one_off_ends_and_does_not_open_again(alerting, c
     ]
 
 
-@one_database
 def test_a_schedule_that_its_failures_paused_is_stopped_until_it_is_resumed(alerting, clock):
     each = alerting()
     each.mine.create("digest", task="t", trigger=MINUTELY, pause_after_failures=1)
@@ -87,7 +85,6 @@ def test_a_schedule_that_its_failures_paused_is_stopped_until_it_is_resumed(aler
     assert ("stopped", "digest") not in each.open
 
 
-@one_database
 def test_a_schedule_that_still_fails_after_a_pause_and_a_resume_is_an_alert_again(alerting, clock):
     each = alerting()
     each.mine.create("digest", task="t", trigger=MINUTELY)
@@ -106,7 +103,6 @@ def test_a_schedule_that_still_fails_after_a_pause_and_a_resume_is_an_alert_agai
     assert each.open == [("failing", "digest")]
 
 
-@one_database
 def test_a_pause_by_a_caller_is_no_alert(alerting):
     each = alerting()
     each.mine.create("digest", task="t", trigger=MINUTELY)
@@ -116,7 +112,6 @@ def test_a_pause_by_a_caller_is_no_alert(alerting):
     assert each.open == []
 
 
-@one_database
 def test_a_quarantined_schedule_is_stopped_until_an_edit(alerting):
     each = alerting()
     each.mine.create("digest", task="t", trigger=MINUTELY)
@@ -147,6 +142,7 @@ def test_an_overdue_schedule_is_late_until_it_is_sent(alerting, clock):
     assert each.open == []
 
 
+@each_database
 def test_a_run_that_no_worker_starts_is_late(alerting, clock):
     each = alerting(alert_late_after=MINUTE)
     each.mine.create("digest", task="t", trigger="0 10 * * *")
@@ -204,7 +200,6 @@ def test_a_run_that_does_not_finish_within_its_time_is_late(alerting, clock):
     assert each.open == []
 
 
-@one_database
 def test_a_late_alert_says_how_long_the_last_runs_waited_and_took(alerting, clock):
     each = alerting(alert_late_after=MINUTE)
     each.mine.create("digest", task="t", trigger=MINUTELY, overlap="skip")
@@ -232,6 +227,7 @@ def beat_for(each, clock, duration, *, every=MINUTE):
 
 
 @pytest.mark.parametrize("starts", ["never", "hangs"])
+@each_database
 def test_a_schedule_whose_fire_times_start_no_run_is_silent_until_a_run_starts(
     alerting, clock, starts
 ):
@@ -280,6 +276,7 @@ def test_a_schedule_that_does_not_run_on_purpose_is_not_silent(alerting, clock, 
     assert each.open == []
 
 
+@each_database
 def test_two_beats_open_an_alert_once(alerting, clock, reported):
     each = alerting()
     each.passes.append(each.new_pass())
@@ -292,6 +289,7 @@ def test_two_beats_open_an_alert_once(alerting, clock, reported):
 
 
 @pytest.mark.parametrize("state", ["new", "open"])
+@each_database
 def test_two_beats_at_once_report_an_alert_and_its_recovery_once(alerting, clock, reported, state):
     each = alerting()
     if each.database.capabilities.embedded:
@@ -321,6 +319,7 @@ def test_two_beats_at_once_report_an_alert_and_its_recovery_once(alerting, clock
 
 
 @pytest.mark.parametrize("after", [1, 2])
+@each_database
 def test_the_number_of_statements_does_not_depend_on_the_number_of_failing_schedules(
     alerting, clock, executed, after
 ):
@@ -340,6 +339,7 @@ def test_the_number_of_statements_does_not_depend_on_the_number_of_failing_sched
     assert len(each.open) == 5
 
 
+@each_database
 def test_an_alert_that_the_database_refuses_delays_no_other(alerting, clock):
     each = alerting()
     for name in ("a", "bad", "c"):
@@ -361,6 +361,7 @@ def test_an_alert_that_the_database_refuses_delays_no_other(alerting, clock):
 
 
 @pytest.mark.usefixtures("at_once")
+@each_database
 def test_an_end_and_a_report_that_the_database_refuses_delay_no_other(alerting, clock):
     each = alerting()
     for name in ("a", "bad", "c"):
@@ -380,7 +381,6 @@ def test_an_end_and_a_report_that_the_database_refuses_delay_no_other(alerting, 
     assert each.servers.titles[1:] == ["[contract] 2 schedules no longer fail"]
 
 
-@one_database
 def test_the_alert_of_a_deleted_schedule_is_gone(alerting, clock):
     each = alerting()
     each.mine.create("digest", task="t", trigger=MINUTELY)
@@ -393,7 +393,6 @@ def test_the_alert_of_a_deleted_schedule_is_gone(alerting, clock):
     assert each.alerts(only_open=False) == []
 
 
-@one_database
 def test_a_killed_beat_is_an_alert_at_once_until_another_one_starts(alerting):
     each = alerting()
     each.live_for(10 * MINUTE, "b1", "b2", every=MINUTE)
@@ -412,6 +411,7 @@ def test_a_killed_beat_is_an_alert_at_once_until_another_one_starts(alerting):
     assert "b2" not in each.servers.messages[1].body
 
 
+@each_database
 def test_a_beat_with_a_duty_that_fails_can_send(alerting):
     each = alerting()
     duty = outages.ReportedOutage("duty", "prune runs", "", "IntegrityError")
@@ -421,7 +421,6 @@ def test_a_beat_with_a_duty_that_fails_can_send(alerting):
     assert each.open == []
 
 
-@one_database
 def test_a_beat_whose_broker_is_away_is_stopped(alerting):
     each = alerting()
     each.live_for(10 * MINUTE, "b1", every=MINUTE)
@@ -438,7 +437,6 @@ def test_a_beat_whose_broker_is_away_is_stopped(alerting):
     assert each.open == []
 
 
-@one_database
 @pytest.mark.parametrize("owner", ["user:42", "user:43"])
 def test_an_owner_sees_only_its_alerts(alerting, clock, owner):
     each = alerting()

@@ -6,7 +6,7 @@ import pytest
 
 from celery_dynbeat.common.states import Status
 from tests.support.applications import MINUTELY
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 MINUTE = timedelta(minutes=1)
 
@@ -19,7 +19,6 @@ def failing(each, clock, *names):
     each.check()
 
 
-@one_database
 def test_alerts_of_one_error_are_one_entry_of_one_message(alerting, clock, servers):
     each = alerting()
     failing(each, clock, "a", "b")
@@ -31,7 +30,6 @@ def test_alerts_of_one_error_are_one_entry_of_one_message(alerting, clock, serve
     assert "- a of user:42 since" in message.body
 
 
-@one_database
 def test_a_url_gets_one_message_per_interval(alerting, clock, servers):
     each = alerting()
     failing(each, clock, "a")
@@ -46,7 +44,6 @@ def test_a_url_gets_one_message_per_interval(alerting, clock, servers):
     assert len(servers.messages) == 2
 
 
-@one_database
 def test_what_is_over_is_reported_in_the_past(alerting, clock, servers):
     each = alerting()
     failing(each, clock, "a")
@@ -57,7 +54,6 @@ def test_what_is_over_is_reported_in_the_past(alerting, clock, servers):
 
 
 @pytest.mark.usefixtures("at_once")
-@one_database
 def test_a_recovery_does_not_repeat_the_cause_and_says_what_is_still_open(alerting, clock, servers):
     each = alerting()
     failing(each, clock, "a", "b")
@@ -76,7 +72,6 @@ def test_a_recovery_does_not_repeat_the_cause_and_says_what_is_still_open(alerti
     assert "Still open: 1 failing." in message.body
 
 
-@one_database
 def test_a_url_that_refuses_is_tried_again_and_delays_no_other_url(alerting, clock, servers):
     each = alerting(alert_urls=["json://a", "json://b"])
     servers.errors["json://a"] = "refused"
@@ -93,7 +88,6 @@ def test_a_url_that_refuses_is_tried_again_and_delays_no_other_url(alerting, clo
     assert each.alerts()[0].reported_at is not None
 
 
-@one_database
 def test_the_end_is_reported_to_a_url_that_had_the_opening_while_another_refused(
     alerting, clock, servers
 ):
@@ -112,6 +106,7 @@ def test_the_end_is_reported_to_a_url_that_had_the_opening_while_another_refused
     assert each.alerts(only_open=False)[0].reported_at is not None
 
 
+@each_database
 def test_only_one_of_two_beats_sends(alerting, clock, servers):
     each = alerting()
     servers.errors["json://a"] = "refused"
@@ -123,6 +118,7 @@ def test_only_one_of_two_beats_sends(alerting, clock, servers):
     assert servers.messages == []
 
 
+@each_database
 def test_another_beat_sends_what_a_killed_beat_has_sent_and_not_marked(alerting, clock, servers):
     each = alerting()
     failing(each, clock, "s")
@@ -144,7 +140,6 @@ def test_another_beat_sends_what_a_killed_beat_has_sent_and_not_marked(alerting,
     assert each.alerts()[0].reported_at is not None
 
 
-@one_database
 def test_a_url_that_refuses_for_a_day_is_given_up(alerting, clock, servers):
     each = alerting()
     servers.errors["json://a"] = "refused"
@@ -156,7 +151,6 @@ def test_a_url_that_refuses_for_a_day_is_given_up(alerting, clock, servers):
     assert each.alerts()[0].reported_at is not None
 
 
-@one_database
 def test_a_new_alert_is_not_given_up_with_the_old_ones(alerting, clock, servers):
     each = alerting()
     servers.errors["json://a"] = "refused"
@@ -170,6 +164,7 @@ def test_a_new_alert_is_not_given_up_with_the_old_ones(alerting, clock, servers)
     assert reported == {"old": True, "new": False}
 
 
+@each_database
 def test_only_the_row_of_the_lease_is_written_while_a_url_refuses(
     alerting, clock, servers, executed
 ):

@@ -28,6 +28,7 @@ from tests.support.applications import (
     async_engine,
 )
 from tests.support.databases import pool_of
+from tests.support.suites import each_database
 from tests.support.waiting import wait_until
 
 PAST = START - timedelta(minutes=5)
@@ -222,6 +223,7 @@ async def call_each_of_calendars(calendars, mine):
     assert calendars.missing == set()
 
 
+@each_database
 def test_each_call_works(database_url):
     async def main():
         async with async_application(database_url) as dynbeat:
@@ -244,6 +246,7 @@ def test_each_call_works(database_url):
     asyncio.run(main())
 
 
+@each_database
 def test_a_call_continues_to_its_end_after_a_cancellation(database_url):
     """The lock of another transaction holds the call."""
 
@@ -300,6 +303,7 @@ def test_a_call_joins_no_session_of_a_thread(sqlite_url):
     asyncio.run(main())
 
 
+@each_database
 def test_a_cancelled_call_leaves_the_callers_session_to_the_caller(database_url):
     async def main():
         async with async_application(database_url) as dynbeat, async_engine(database_url) as engine:
@@ -324,6 +328,7 @@ def test_a_cancelled_call_leaves_the_callers_session_to_the_caller(database_url)
     asyncio.run(main())
 
 
+@each_database
 def test_500_concurrent_calls_share_a_pool_of_ten(database_url):
     async def main():
         options = {"pool_size": 10, "max_overflow": 0, "pool_timeout": 100}

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat import Cron, Every, InvalidArgumentError, ScheduleExistsError
 from celery_dynbeat.beat.config_sync import sync
 from tests.support.applications import MINUTELY, START, execute
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 
 def create(mine, name="n", **given):
@@ -33,7 +33,6 @@ def session(dynbeat):
         yield opened
 
 
-@one_database
 def test_a_create_has_the_given_fields_as_after(mine):
     start_at = START + timedelta(hours=1)
     made = create(mine, kwargs={"user": 42}, queue="mail", expires_after=300, start_at=start_at)
@@ -54,7 +53,6 @@ def test_a_create_has_the_given_fields_as_after(mine):
     }
 
 
-@one_database
 def test_an_update_has_only_the_fields_that_differ(mine):
     create(mine, description="old")
     mine.update("n", trigger=Cron("0 9 * * *", timezone="Asia/Seoul"), description="new", window=5)
@@ -75,7 +73,6 @@ def test_an_update_has_only_the_fields_that_differ(mine):
     }
 
 
-@one_database
 def test_an_update_that_changes_nothing_writes_nothing(mine):
     create(mine, description="same")
     mine.update("n", description="same")
@@ -85,7 +82,6 @@ def test_an_update_that_changes_nothing_writes_nothing(mine):
     assert actions(mine.changes("n")) == ["create"]
 
 
-@one_database
 def test_an_upsert_is_a_create_or_an_update(mine):
     mine.upsert("n", task="t", trigger=MINUTELY)
     mine.upsert("n", task="t", trigger=Every(120))
@@ -93,7 +89,6 @@ def test_an_upsert_is_a_create_or_an_update(mine):
     assert actions(mine.changes("n")) == ["update", "create"]
 
 
-@one_database
 def test_pause_and_resume_have_the_reason(dynbeat, mine):
     create(mine)
     mine.pause("n", reason="unpaid")
@@ -110,14 +105,12 @@ def test_pause_and_resume_have_the_reason(dynbeat, mine):
     assert again.actor == "bob"
 
 
-@one_database
 def test_a_pause_takes_the_reason_of_its_block(dynbeat, mine):
     create(mine)
     with dynbeat.acting(actor="bob", reason="ticket 12"):
         assert mine.pause("n").paused_reason == "ticket 12"
 
 
-@one_database
 def test_each_change_names_the_actor_and_the_reason_of_its_scope(dynbeat):
     by = {"actor": "ann", "reason": "ticket 12"}
     mine = dynbeat.schedules.for_owner("user:42", **by)
@@ -152,7 +145,6 @@ def test_each_change_names_the_actor_and_the_reason_of_its_scope(dynbeat):
     }
 
 
-@one_database
 def test_a_call_names_one_of_both_and_its_block_the_other(dynbeat, mine):
     with dynbeat.acting(actor="bob", reason="ticket 12"):
         create(mine.bound(actor="ann"))
@@ -163,6 +155,7 @@ def test_a_call_names_one_of_both_and_its_block_the_other(dynbeat, mine):
     assert found == [("", ""), ("bob", "unpaid"), ("ann", "ticket 12")]
 
 
+@each_database
 def test_changes_until_an_instant(mine, clock):
     create(mine)
     clock.advance(60)
@@ -172,7 +165,6 @@ def test_changes_until_an_instant(mine, clock):
     assert [each.action for each in mine.changes(since=clock.now())] == ["pause"]
 
 
-@one_database
 def test_a_delete_has_the_old_fields_and_stays_readable(mine):
     create(mine, tags=["red"])
     mine.delete("n")
@@ -183,7 +175,6 @@ def test_a_delete_has_the_old_fields_and_stays_readable(mine):
     assert change.before["trigger"] == MINUTELY.to_json()
 
 
-@one_database
 def test_run_now_and_backfills_are_changes(mine, clock):
     create(mine)
     clock.advance(600)
@@ -198,7 +189,6 @@ def test_run_now_and_backfills_are_changes(mine, clock):
     assert (cancelled.actor, cancelled.reason) == ("alice", "too many")
 
 
-@one_database
 def test_a_hold_and_its_release_are_changes_of_the_owner(dynbeat, mine):
     with dynbeat.acting(actor="alice"):
         mine.hold(reason="incident 7")
@@ -213,7 +203,6 @@ def test_a_hold_and_its_release_are_changes_of_the_owner(dynbeat, mine):
     assert dynbeat.schedules.changes()[0].owner is None
 
 
-@one_database
 def test_reruns_are_changes(dynbeat, mine, clock):
     create(mine)
     with dynbeat.acting(actor="alice", reason="incident 7"):
@@ -227,6 +216,7 @@ def test_reruns_are_changes(dynbeat, mine, clock):
     assert dynbeat.schedules.changes()[0].owner is None
 
 
+@each_database
 def test_a_rollback_by_the_caller_removes_the_change(mine, session):
     create(mine, "kept")
     create(mine.bound(session=session), "rolled back")
@@ -237,7 +227,6 @@ def test_a_rollback_by_the_caller_removes_the_change(mine, session):
     assert actions(mine.changes()) == ["create"]
 
 
-@one_database
 def test_a_refused_edit_writes_nothing(mine):
     create(mine)
     with pytest.raises(ScheduleExistsError):
@@ -248,7 +237,6 @@ def test_a_refused_edit_writes_nothing(mine):
     assert actions(mine.changes()) == ["create"]
 
 
-@one_database
 def test_create_many_writes_one_change_for_each_schedule(dynbeat, mine):
     new = [{"name": f"n{i}", "task": "t", "trigger": MINUTELY} for i in range(1_200)]
     statements = []
@@ -282,7 +270,6 @@ def test_delete_owner_writes_one_change_for_each_schedule(dynbeat, mine, session
     assert len(mine.changes("n1")) == 2
 
 
-@one_database
 def test_each_thread_has_its_actor(dynbeat):
     def act(number):
         owner = dynbeat.schedules.for_owner(f"user:{number}")
@@ -295,7 +282,6 @@ def test_each_thread_has_its_actor(dynbeat):
         assert list(threads.map(act, range(8))) == [{f"actor:{i}"} for i in range(8)]
 
 
-@one_database
 def test_an_owner_reads_only_its_own_changes(dynbeat, mine):
     other = dynbeat.schedules.for_owner("user:421")
     create(mine)
@@ -307,6 +293,7 @@ def test_an_owner_reads_only_its_own_changes(dynbeat, mine):
     assert len(dynbeat.schedules.changes(owner="user:42")) == 1
 
 
+@each_database
 def test_pages_are_complete_and_newest_first(dynbeat, mine, clock):
     for number in range(25):
         create(mine, f"n{number}")
@@ -321,6 +308,7 @@ def test_pages_are_complete_and_newest_first(dynbeat, mine, clock):
         assert [change.name for change in seen] == [f"n{i}" for i in reversed(range(25))]
 
 
+@each_database
 def test_filters_on_actor_action_and_time(dynbeat, mine, clock):
     create(mine)
     clock.advance(60)
@@ -338,7 +326,6 @@ def test_filters_on_actor_action_and_time(dynbeat, mine, clock):
     assert actions(everywhere.changes(since=START + timedelta(seconds=61))) == ["resume"]
 
 
-@one_database
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -361,6 +348,7 @@ def test_an_invalid_argument_is_refused(mine, field, value):
     assert caught.value.field == field
 
 
+@each_database
 def test_hostile_texts_come_back_unchanged(dynbeat, mine):
     text = "'; DROP TABLE dynbeat_change; -- \\u0000 \\ \" % {0} Ünï ☃ \U0001f600"
     deep = []
@@ -379,6 +367,7 @@ def test_hostile_texts_come_back_unchanged(dynbeat, mine):
     assert newest(mine, "m1").after["args"] == [text]
 
 
+@each_database
 def test_the_longest_texts_are_stored(dynbeat, mine):
     with dynbeat.acting(actor="é" * 255, reason="\U0001f600" * 1_024):
         create(mine)
@@ -386,7 +375,6 @@ def test_the_longest_texts_are_stored(dynbeat, mine):
     assert newest(mine).reason == "\U0001f600" * 1_024
 
 
-@one_database
 def test_a_change_is_ready_for_json(mine):
     create(mine, end_at=START + timedelta(days=1))
     assert json.loads(json.dumps(newest(mine).to_dict()))["after"]["end_at"].startswith("2026")
@@ -403,6 +391,7 @@ def test_a_row_with_values_that_json_lacks_can_be_repaired_and_deleted(dynbeat, 
 
 
 @pytest.mark.parametrize("column", ["args", "kwargs", "options"])
+@each_database
 def test_an_owner_with_numbers_that_json_lacks_can_be_corrected_and_deleted(dynbeat, mine, column):
     create(mine)
     create(mine, "m")
@@ -414,7 +403,6 @@ def test_an_owner_with_numbers_that_json_lacks_can_be_corrected_and_deleted(dynb
     assert dynbeat.schedules.delete_owner("user:42") == 2
 
 
-@one_database
 def test_without_the_setting_nothing_is_written(limited):
     mine = limited(audit_retention=0).schedules.for_owner("user:42")
     create(mine)
@@ -424,7 +412,6 @@ def test_without_the_setting_nothing_is_written(limited):
     assert mine.changes() == []
 
 
-@one_database
 def test_beat_schedule_is_an_actor(limited):
     dynbeat = limited()
     dynbeat.app.conf.beat_schedule = {"entry": {"task": "t", "schedule": 60.0}}

@@ -11,7 +11,7 @@ from celery_dynbeat.api import many
 from celery_dynbeat.api.results import BulkFailure
 from celery_dynbeat.notify import PollingNotifier
 from tests.support.applications import MINUTELY, START, execute
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 CALLS = {
@@ -59,6 +59,7 @@ def result(**numbers):
 
 
 @pytest.mark.usefixtures("crowd", "batches")
+@each_database
 def test_a_pause_of_many_pauses_each_as_pause_does(dynbeat, mine, clock, beat):
     clock.advance(MINUTE)
     beat.run_until_idle()
@@ -75,7 +76,6 @@ def test_a_pause_of_many_pauses_each_as_pause_does(dynbeat, mine, clock, beat):
     assert names(dynbeat.schedules.for_owner("user:7"), state="paused") == []
 
 
-@one_database
 @pytest.mark.usefixtures("crowd", "batches")
 def test_a_resume_of_many_plans_each_from_now(mine, clock):
     mine.pause_many(tag="x")
@@ -89,7 +89,6 @@ def test_a_resume_of_many_plans_each_from_now(mine, clock):
     assert len(mine.changes(action="resume")) == 3
 
 
-@one_database
 @pytest.mark.usefixtures("crowd", "batches")
 def test_an_update_of_many_changes_the_given_fields(dynbeat, mine):
     mine.update("c", queue="slow")
@@ -116,7 +115,6 @@ def test_a_delete_of_many_deletes_each_as_delete_does(dynbeat, mine, clock, beat
     assert names(dynbeat.schedules.for_owner("user:7")) == [*"abcde"]
 
 
-@one_database
 @pytest.mark.usefixtures("crowd", "batches")
 @pytest.mark.parametrize("filters", [
     {"tag": "x"}, {"task": "t.c"}, {"name_prefix": "a"}, {"enabled": False}, {"owner": "user:7"},
@@ -147,7 +145,6 @@ def test_a_call_of_all_owners_changes_what_count_counts(dynbeat, mine, clock, fi
     assert not left & listed
 
 
-@one_database
 @pytest.mark.usefixtures("crowd")
 def test_a_hold_of_everything_leaves_no_schedule_overdue(dynbeat, mine, clock):
     dynbeat.schedules.hold(reason="r")
@@ -157,7 +154,6 @@ def test_a_hold_of_everything_leaves_no_schedule_overdue(dynbeat, mine, clock):
     assert mine.pause_many(state="held") == result(changed=5)
 
 
-@one_database
 @each_call
 def test_a_call_without_a_filter_is_refused(dynbeat, mine, call):
     mine.create("n", task="t", trigger=MINUTELY)
@@ -176,7 +172,6 @@ def test_a_call_without_a_filter_is_refused(dynbeat, mine, call):
     assert call(mine, everything=True).matched == 1
 
 
-@one_database
 @each_call
 def test_an_unknown_filter_is_refused(mine, call):
     with pytest.raises(InvalidArgumentError, match="did you mean state") as raised:
@@ -184,7 +179,6 @@ def test_an_unknown_filter_is_refused(mine, call):
     assert raised.value.field == "stat"
 
 
-@one_database
 @pytest.mark.usefixtures("crowd", "batches")
 @pytest.mark.parametrize("expected", [0, 2, 4, 5])
 @each_call
@@ -198,7 +192,6 @@ def test_another_number_than_the_expected_one_changes_nothing(mine, call, expect
     assert list(mine.list()) == before
 
 
-@one_database
 @pytest.mark.parametrize("expected", [-1, True, "3", 10**9])
 def test_an_invalid_expected_number_is_refused(mine, expected):
     with pytest.raises(InvalidArgumentError) as raised:
@@ -223,7 +216,6 @@ def before_write(dynbeat, monkeypatch):
     return arrange
 
 
-@one_database
 @pytest.mark.usefixtures("crowd", "batches")
 def test_with_an_expected_number_a_schedule_that_matches_later_is_not_changed(mine, before_write):
     before_write(lambda: mine.create("f", task="t", trigger=MINUTELY, tags=["x"]))
@@ -244,7 +236,6 @@ def test_a_schedule_that_no_longer_matches_is_not_changed(mine, before_write):
     assert names(mine) == ["a", "b", "d"]
 
 
-@one_database
 @pytest.mark.usefixtures("crowd", "batches")
 def test_an_error_of_one_schedule_does_not_stop_the_others(dynbeat, mine):
     for calls in (mine, dynbeat.schedules.for_owner("user:7")):
@@ -261,7 +252,6 @@ def test_an_error_of_one_schedule_does_not_stop_the_others(dynbeat, mine):
     assert mine.get("c").trigger == MINUTELY
 
 
-@one_database
 @pytest.mark.usefixtures("crowd", "batches")
 def test_a_conflict_of_one_schedule_does_not_stop_the_others(mine):
     run = mine.run_now("c")
@@ -274,7 +264,6 @@ def test_a_conflict_of_one_schedule_does_not_stop_the_others(mine):
     assert (done.matched, done.changed, done.failed) == (3, 2, 1)
 
 
-@one_database
 @pytest.mark.usefixtures("crowd")
 def test_a_damaged_trigger_is_reported(dynbeat, mine):
     execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'x' WHERE name = 'c'")
@@ -314,7 +303,6 @@ def test_a_result_names_the_first_failures_only():
     assert (both.failed, len(both.failures)) == (120, 100)
 
 
-@one_database
 @pytest.mark.parametrize(("changes", "field"), [
     ({}, "changes"), (5, "changes"), ({"window": -1}, "window"), ({"colour": 1}, "colour"),
     ({"name": "m"}, "name"), ({"enabled": False}, "enabled"), ({"trigger": 5j}, "trigger"),
@@ -326,7 +314,6 @@ def test_a_value_that_no_schedule_accepts_is_refused_before_the_edits(mine, chan
     assert (raised.value.field or "").startswith(field)
 
 
-@one_database
 @pytest.mark.usefixtures("crowd")
 def test_a_trigger_without_a_zone_gets_the_zone_of_each_owner(dynbeat, mine):
     mine.set_timezone("Asia/Seoul")
@@ -342,6 +329,7 @@ def test_a_trigger_without_a_zone_gets_the_zone_of_each_owner(dynbeat, mine):
 
 @pytest.mark.usefixtures("crowd", "batches")
 @each_call
+@each_database
 def test_a_rollback_of_the_caller_undoes_all(dynbeat, mine, call):
     before = list(mine.list())
 
@@ -370,7 +358,6 @@ def test_without_a_session_each_batch_commits(dynbeat, mine, monkeypatch):
     assert written == [3, 1, 0]
 
 
-@one_database
 @pytest.mark.usefixtures("crowd")
 def test_beat_is_notified_once_for_each_batch(dynbeat, mine):
     dynbeat.context.notifier = notifier = CountingNotifier()
@@ -390,7 +377,6 @@ def test_beat_is_notified_once_for_each_batch(dynbeat, mine):
     assert counts == [1, 0, 1, 0, 0]
 
 
-@one_database
 @pytest.mark.usefixtures("crowd", "batches")
 @each_call
 def test_no_call_of_an_owner_changes_a_row_of_another(dynbeat, call):
@@ -406,7 +392,6 @@ def test_no_call_of_an_owner_changes_a_row_of_another(dynbeat, call):
     assert list(theirs.list()) == before
 
 
-@one_database
 @pytest.mark.usefixtures("crowd", "batches")
 @each_call
 def test_progress_is_reported_after_each_batch(mine, call):

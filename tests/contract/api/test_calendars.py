@@ -15,7 +15,7 @@ from celery_dynbeat import (
     Once,
 )
 from tests.support.applications import START, execute, instants
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 NAME = "holidays"
 DAILY = Cron("0 12 * * *")
@@ -74,7 +74,6 @@ def test_each_date_can_have_a_note(calendars, mine):
     assert (taken.fire_at, taken.reason) == (at(MONDAY), f"calendar holidays ({'a' * 200})")
 
 
-@one_database
 @pytest.mark.parametrize(
     ("given", "field"),
     [
@@ -107,11 +106,11 @@ def test_an_invalid_definition_is_refused(calendars, given, field):
     assert calendars.list() == []
 
 
-@one_database
 def test_an_empty_calendar_must_be_allowed(calendars):
     assert calendars.upsert(NAME, dates=[], allow_empty=True).dates == {}
 
 
+@each_database
 def test_the_longest_calendar_can_be_stored(calendars, mine):
     days = [MONDAY + timedelta(days=2 * n) for n in range(2_000)]
     others = [MONDAY + timedelta(days=2 * n + 1) for n in range(3, 2_000)]
@@ -164,7 +163,6 @@ def test_a_deleted_schedule_uses_no_calendar(calendars, dynbeat, mine, delete):
     calendars.delete(NAME)
 
 
-@one_database
 @pytest.mark.parametrize("call", ["create", "update", "upsert", "preview", "create_many"])
 def test_an_unknown_calendar_is_refused_without_the_names_of_the_others(calendars, mine, call):
     calendars.upsert("known", dates=[MONDAY])
@@ -184,7 +182,6 @@ def test_an_unknown_calendar_is_refused_without_the_names_of_the_others(calendar
     assert mine.count().count == 1
 
 
-@one_database
 @pytest.mark.parametrize("call", ["create", "create_many", "update", "upsert"])
 def test_each_call_plans_with_the_days_and_links_the_schedule(calendars, mine, call):
     calendars.upsert(NAME, dates=[START.date(), SUNDAY])
@@ -201,7 +198,6 @@ def test_each_call_plans_with_the_days_and_links_the_schedule(calendars, mine, c
     assert (found.schedules.count, found.waiting_schedules.count) == (1, 0)
 
 
-@one_database
 def test_a_schedule_without_a_fire_time_is_refused_with_the_calendar(calendars, mine):
     calendars.upsert(NAME, dates=[MONDAY])
 
@@ -209,7 +205,6 @@ def test_a_schedule_without_a_fire_time_is_refused_with_the_calendar(calendars, 
         mine.create("n", task="t", trigger=Once(at(MONDAY)).excluding(calendar=NAME))
 
 
-@one_database
 def test_a_rename_a_pause_and_an_edit_keep_the_link(calendars, mine):
     calendars.upsert(NAME, dates=[MONDAY])
     mine.create("n", task="t", trigger=USING)
@@ -226,7 +221,6 @@ def test_a_rename_a_pause_and_an_edit_keep_the_link(calendars, mine):
     assert days_of(mine.upcoming("m", count=3)) == [START.date(), SUNDAY, TUESDAY]
 
 
-@one_database
 def test_only_a_fire_time_that_the_calendar_leaves_can_be_skipped(calendars, mine):
     calendars.upsert(NAME, dates=[MONDAY])
     mine.create("n", task="t", trigger=USING)
@@ -235,7 +229,6 @@ def test_only_a_fire_time_that_the_calendar_leaves_can_be_skipped(calendars, min
         mine.skip("n", at(MONDAY))
 
 
-@one_database
 def test_a_change_of_the_zone_plans_with_the_calendar(calendars, mine):
     calendars.upsert(NAME, dates=[START.date(), SUNDAY])
     mine.create("n", task="t", trigger=USING)
@@ -245,7 +238,6 @@ def test_a_change_of_the_zone_plans_with_the_calendar(calendars, mine):
     assert mine.get("n").next_run_at == datetime(2026, 11, 23, 3, tzinfo=UTC)
 
 
-@one_database
 def test_all_owners_use_the_calendar_of_the_application(calendars, dynbeat):
     calendars.upsert(NAME, dates=[MONDAY])
     for owner in ("", "a", "b"):
@@ -255,6 +247,7 @@ def test_all_owners_use_the_calendar_of_the_application(calendars, dynbeat):
     assert not hasattr(dynbeat.schedules.for_owner("a"), "calendars")
 
 
+@each_database
 def test_the_rollback_of_the_caller_undoes_each_call(calendars, dynbeat, mine):
     calendars.upsert(NAME, dates=[MONDAY])
     mine.create("n", task="t", trigger=USING)
@@ -269,7 +262,6 @@ def test_the_rollback_of_the_caller_undoes_each_call(calendars, dynbeat, mine):
     assert [each.name for each in calendars.list()] == [NAME]
 
 
-@one_database
 def test_damaged_dates_affect_only_their_calendar(calendars, dynbeat, mine):
     calendars.upsert(NAME, dates=[MONDAY])
     calendars.upsert("fine", dates=[MONDAY])
@@ -281,7 +273,6 @@ def test_damaged_dates_affect_only_their_calendar(calendars, dynbeat, mine):
     assert [*calendars.upsert(NAME, dates=[TUESDAY]).dates] == [TUESDAY]
 
 
-@one_database
 def test_a_preview_names_the_calendar_that_takes_or_moves_a_fire_time(calendars, mine):
     calendars.upsert(NAME, dates={MONDAY: "a feast"})
     shown = mine.preview(USING, count=3)
@@ -307,7 +298,6 @@ def test_a_preview_names_the_calendar_that_takes_or_moves_a_fire_time(calendars,
     assert not [each for each in mine.preview(DAILY).warnings if each.code == "calendar"]
 
 
-@one_database
 def test_upcoming_lists_what_calendars_take_with_the_skipped_ones(calendars, mine):
     calendars.upsert(NAME, dates=[MONDAY])
     mine.create("n", task="t", trigger=USING)
@@ -326,7 +316,6 @@ def test_upcoming_lists_what_calendars_take_with_the_skipped_ones(calendars, min
         mine.unskip("n", at(MONDAY))
 
 
-@one_database
 def test_a_forecast_and_a_backfill_use_the_days(calendars, mine, clock, beat):
     calendars.upsert(NAME, dates=[SUNDAY])
     mine.create("n", task="t", trigger=USING)

@@ -14,7 +14,7 @@ from celery_dynbeat.store import scans
 from celery_dynbeat.store.runs import attempts
 from tests.support.applications import MINUTELY, START, execute, instants
 from tests.support.ended_runs import end, start
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 from tests.support.worker_stub import WorkerStub
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
@@ -56,6 +56,7 @@ def first_attempt(run):
     return attempts.AttemptStart(run_id=run.id, expected_attempt=0, retries=0, worker="w", pid=1)
 
 
+@each_database
 def test_a_cancelled_run_is_revoked_and_the_guard_refuses_its_message(dynbeat, mine, run, sent):
     cancelled = mine.cancel_run(run.id)
 
@@ -66,7 +67,6 @@ def test_a_cancelled_run_is_revoked_and_the_guard_refuses_its_message(dynbeat, m
     assert mine.get_run(run.id) == cancelled
 
 
-@one_database
 def test_a_cancelled_run_is_not_sent(mine, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY)
     pending = mine.run_now("n")
@@ -78,7 +78,6 @@ def test_a_cancelled_run_is_not_sent(mine, beat, sent):
     assert mine.get_run(pending.id).status == "revoked"
 
 
-@one_database
 def test_a_cancelled_run_is_not_sent_again(mine, clock, beat, sent, run):
     mine.cancel_run(run.id)
 
@@ -89,7 +88,6 @@ def test_a_cancelled_run_is_not_sent_again(mine, clock, beat, sent, run):
     assert len(sent) == 1
 
 
-@one_database
 def test_a_run_that_waits_for_a_retry_is_cancelled(dynbeat, mine, clock, beat, sent, run):
     worker = WorkerStub(dynbeat)
     assert worker.start(sent[0])
@@ -103,7 +101,6 @@ def test_a_run_that_waits_for_a_retry_is_cancelled(dynbeat, mine, clock, beat, s
     assert len(sent) == 1
 
 
-@one_database
 def test_the_schedule_of_a_cancelled_run_does_not_change(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY, max_runs=2)
     clock.advance(MINUTE)
@@ -119,7 +116,6 @@ def test_the_schedule_of_a_cancelled_run_does_not_change(mine, clock, beat, sent
     assert [run.fire_at for run in sent] == [START + MINUTE, START + 2 * MINUTE]
 
 
-@one_database
 def test_a_run_that_is_buffered_behind_a_cancelled_one_is_sent_at_once(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY, overlap="buffer_one")
     for _ in range(2):
@@ -133,7 +129,6 @@ def test_a_run_that_is_buffered_behind_a_cancelled_one_is_sent_at_once(mine, clo
     assert [run.fire_at for run in sent] == [START + MINUTE, START + 2 * MINUTE]
 
 
-@one_database
 def test_a_run_that_must_wait_for_another_one_stays_buffered(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY, overlap="buffer_one")
     clock.advance(MINUTE)
@@ -150,7 +145,6 @@ def test_a_run_that_must_wait_for_another_one_stays_buffered(mine, clock, beat, 
     assert len(sent) == 2
 
 
-@one_database
 def test_a_running_run_is_refused_with_the_call_that_ends_it(dynbeat, mine, run):
     start(dynbeat, run.id)
 
@@ -162,7 +156,6 @@ def test_a_running_run_is_refused_with_the_call_that_ends_it(dynbeat, mine, run)
     assert mine.get_run(run.id).status == "running"
 
 
-@one_database
 @pytest.mark.parametrize("status", ["succeeded", "failed", "revoked", "lost", "expired"])
 def test_a_run_that_has_ended_is_refused(dynbeat, mine, run, status):
     start(dynbeat, run.id)
@@ -175,7 +168,6 @@ def test_a_run_that_has_ended_is_refused(dynbeat, mine, run, status):
     assert mine.get_run(run.id) == before
 
 
-@one_database
 def test_a_skipped_fire_time_is_refused(mine, clock, beat):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.skip("n", instants(mine.upcoming("n"))[0])
@@ -186,7 +178,6 @@ def test_a_skipped_fire_time_is_refused(mine, clock, beat):
         mine.cancel_run(mine.runs("n", status="skipped")[0].id)
 
 
-@one_database
 def test_the_run_of_another_owner_is_not_found(dynbeat, mine, theirs, run):
     for calls, run_id in ((theirs, run.id), (mine, new_run_id(START))):
         with pytest.raises(NotFoundError, match=run_id) as caught:
@@ -197,7 +188,6 @@ def test_the_run_of_another_owner_is_not_found(dynbeat, mine, theirs, run):
     assert dynbeat.schedules.cancel_run(run.id.upper()).status == "revoked"
 
 
-@one_database
 def test_a_cancel_writes_one_change(dynbeat, mine, run):
     with dynbeat.acting(actor="alice", reason="ticket 12"):
         mine.cancel_run(run.id)
@@ -210,6 +200,7 @@ def test_a_cancel_writes_one_change(dynbeat, mine, run):
     assert len(mine.changes("n", action="cancel")) == 1
 
 
+@each_database
 def test_the_rollback_of_the_caller_undoes_a_cancel(dynbeat, mine, run):
     with Session(dynbeat.context.database.engine) as session:
         assert mine.bound(session=session).cancel_run(run.id).status == "revoked"
@@ -220,7 +211,6 @@ def test_the_rollback_of_the_caller_undoes_a_cancel(dynbeat, mine, run):
     assert mine.changes(action="cancel") == []
 
 
-@one_database
 @pytest.mark.usefixtures("crowd")
 @pytest.mark.parametrize(
     ("filters", "expected"),
@@ -254,6 +244,7 @@ def test_the_matching_runs_of_an_owner_are_cancelled(
 
 
 @pytest.mark.usefixtures("crowd")
+@each_database
 def test_the_runs_of_all_owners_are_cancelled(dynbeat, mine, theirs):
     assert dynbeat.schedules.cancel_runs(name="a", since=START + 4 * MINUTE) == 2
     assert [len(revoked(calls, name="a")) for calls in (mine, theirs)] == [1, 1]
@@ -277,7 +268,6 @@ def test_started_and_ended_runs_are_not_cancelled(dynbeat, mine):
     assert mine.get_run(succeeded).status == "succeeded"
 
 
-@one_database
 @pytest.mark.usefixtures("crowd")
 @pytest.mark.parametrize("limit", [1, 3, 5, 12, 13])
 def test_a_call_cancels_at_most_its_limit_in_batches(dynbeat, monkeypatch, limit):
@@ -290,6 +280,7 @@ def test_a_call_cancels_at_most_its_limit_in_batches(dynbeat, monkeypatch, limit
 
 
 @pytest.mark.usefixtures("crowd")
+@each_database
 def test_a_rare_match_among_many_unfinished_runs_is_found(dynbeat, monkeypatch):
     monkeypatch.setattr(scans, "MAX_SCANNED", 2)
 
@@ -297,6 +288,7 @@ def test_a_rare_match_among_many_unfinished_runs_is_found(dynbeat, monkeypatch):
 
 
 @pytest.mark.usefixtures("crowd")
+@each_database
 def test_the_runs_of_a_schedule_that_sql_deleted_are_cancelled(dynbeat, mine, monkeypatch):
     monkeypatch.setattr(scans, "MAX_SCANNED", 3)
     execute(dynbeat, "DELETE FROM dynbeat_schedule WHERE owner = 'user:42' AND name = 'a'")
@@ -305,7 +297,6 @@ def test_the_runs_of_a_schedule_that_sql_deleted_are_cancelled(dynbeat, mine, mo
     assert dynbeat.schedules.cancel_runs() == 8
 
 
-@one_database
 @pytest.mark.usefixtures("crowd")
 def test_many_cancels_write_one_change_for_each_schedule(dynbeat, mine):
     with dynbeat.acting(actor="alice", reason="wrong data"):
@@ -320,6 +311,7 @@ def test_many_cancels_write_one_change_for_each_schedule(dynbeat, mine):
 
 
 @pytest.mark.usefixtures("crowd")
+@each_database
 def test_runs_buffered_behind_many_cancelled_ones_are_sent_at_once(mine, theirs, clock, beat, sent):
     for calls in (mine, theirs):
         calls.create("n", task="v", trigger=MINUTELY, overlap="buffer_one")
@@ -335,7 +327,6 @@ def test_runs_buffered_behind_many_cancelled_ones_are_sent_at_once(mine, theirs,
     assert [run.owner for run in sent if run.task == "v"][2:] == [mine.owner]
 
 
-@one_database
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -363,13 +354,13 @@ def test_an_invalid_argument_is_rejected(dynbeat, mine, run, field, value):
     assert mine.get_run(run.id) == run
 
 
-@one_database
 def test_a_filter_on_running_runs_is_refused_with_the_call_that_ends_them(mine):
     with pytest.raises(InvalidArgumentError, match=r"terminate=True"):
         mine.cancel_runs(status=("sent", "running"))
 
 
 @pytest.mark.parametrize("many", [False, True])
+@each_database
 def test_a_cancel_waits_for_a_starting_worker_and_leaves_the_run_to_it(dynbeat, mine, run, many):
     results = []
 
@@ -394,6 +385,7 @@ def test_a_cancel_waits_for_a_starting_worker_and_leaves_the_run_to_it(dynbeat, 
 
 
 @pytest.mark.parametrize("many", [False, True])
+@each_database
 def test_a_worker_waits_for_an_open_cancel_and_does_not_start_the_run(dynbeat, mine, run, many):
     started = []
     other = threading.Thread(target=lambda: started.append(start(dynbeat, run.id)))
@@ -414,6 +406,7 @@ def test_a_worker_waits_for_an_open_cancel_and_does_not_start_the_run(dynbeat, m
 
 
 @pytest.mark.usefixtures("crowd")
+@each_database
 def test_a_cancel_does_not_wait_for_runs_that_it_does_not_cancel(dynbeat, mine, theirs):
     if dynbeat.context.database.capabilities.embedded:
         pytest.skip("SQLite has one writer")
@@ -426,6 +419,7 @@ def test_a_cancel_does_not_wait_for_runs_that_it_does_not_cancel(dynbeat, mine, 
 
 
 @pytest.mark.usefixtures("crowd")
+@each_database
 def test_two_calls_at_the_same_time_cancel_each_run_once(dynbeat, monkeypatch):
     monkeypatch.setattr(controlling, "BATCH_SIZE", 2)
     together, counts = threading.Barrier(2), []

@@ -6,7 +6,7 @@ import pytest
 
 from celery_dynbeat import Cron, InvalidArgumentError, Once, ScheduleExistsError
 from tests.support.applications import MINUTELY, START
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 
 def test_a_new_schedule_has_a_next_run_and_the_given_fields(mine):
@@ -53,7 +53,6 @@ def test_a_name_is_unique_for_each_owner(dynbeat, mine):
     assert mine.get("digest").task == "t"
 
 
-@one_database
 def test_a_time_in_the_past_is_rejected(mine):
     with pytest.raises(InvalidArgumentError, match="never fire") as caught:
         mine.create("late", task="t", trigger=Once(START - timedelta(seconds=31)))
@@ -62,7 +61,6 @@ def test_a_time_in_the_past_is_rejected(mine):
     assert not mine.list()
 
 
-@one_database
 @pytest.mark.parametrize(
     ("field", "given"),
     [
@@ -100,7 +98,6 @@ def test_an_invalid_field_is_named_and_nothing_is_created(mine, field, given):
     assert not mine.list()
 
 
-@one_database
 def test_an_invalid_owner_is_rejected(dynbeat):
     with pytest.raises(InvalidArgumentError) as caught:
         dynbeat.schedules.for_owner("x" * 256)
@@ -108,6 +105,7 @@ def test_an_invalid_owner_is_rejected(dynbeat):
     assert caught.value.field == "owner"
 
 
+@each_database
 def test_a_name_of_255_characters_outside_the_bmp_is_stored(mine):
     mine.create("🎉" * 255, task="t", trigger=MINUTELY)
 

@@ -16,7 +16,7 @@ from celery_dynbeat import (
 )
 from celery_dynbeat.store import schedules
 from tests.support.applications import MINUTELY, application
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 from tests.support.waiting import wait_until
 
 
@@ -32,6 +32,7 @@ def test_one_call_creates_five_thousand_schedules(dynbeat):
 
 
 @pytest.mark.parametrize("text", ["a\x00b", "a\\u0000b", "요약", "\U0001f642"])
+@each_database
 def test_create_many_stores_text_as_create_does(dynbeat, text):
     given = {"args": [text], "kwargs": {"text": text}}
     dynbeat.schedules.create_many(new(number, **given) for number in range(3))
@@ -52,6 +53,7 @@ def test_create_many_stores_text_as_create_does(dynbeat, text):
     ],
     ids=["twins", "taken", "invalid", "incomplete"],
 )
+@each_database
 def test_all_schedules_are_created_or_none(dynbeat, last, error):
     dynbeat.schedules.for_owner("u7").create("n", task="t", trigger=MINUTELY)
 
@@ -61,7 +63,6 @@ def test_all_schedules_are_created_or_none(dynbeat, last, error):
     assert [schedule.owner for schedule in dynbeat.schedules.list()] == ["u7"]
 
 
-@one_database
 def test_an_invalid_schedule_is_named_by_its_index(dynbeat):
     with pytest.raises(InvalidArgumentError, match="schedule 1 of create_many") as caught:
         dynbeat.schedules.create_many([new(0), new(1, catch_up="odd")])
@@ -69,7 +70,6 @@ def test_an_invalid_schedule_is_named_by_its_index(dynbeat):
     assert caught.value.field == "catch_up"
 
 
-@one_database
 def test_a_name_that_occurs_twice_is_named_by_both_indexes(dynbeat):
     twice = "schedules 1 and 3 of create_many are both named 'n' for owner 'u1'"
     with pytest.raises(ScheduleExistsError, match=twice) as caught:
@@ -78,7 +78,6 @@ def test_a_name_that_occurs_twice_is_named_by_both_indexes(dynbeat):
     assert caught.value.indexes == (1, 3)
 
 
-@one_database
 def test_delete_owner_deletes_the_schedules_and_revokes_unstarted_runs(dynbeat, mine, clock, beat):
     for name in ("a", "b"):
         mine.create(name, task="t", trigger=MINUTELY)
@@ -108,6 +107,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
+@each_database
 def test_a_change_rolls_back_with_the_callers_transaction(dynbeat, mine, name):
     kept = mine.create("n", task="t", trigger=MINUTELY)
 
@@ -119,7 +119,6 @@ def test_a_change_rolls_back_with_the_callers_transaction(dynbeat, mine, name):
     assert mine.runs() == []
 
 
-@one_database
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_through_the_applications_own_engine_commits_with_it(database_url, clock, name):
     engine = create_engine(database_url)
@@ -158,7 +157,6 @@ def test_a_query_sees_the_changes_of_its_own_transaction(dynbeat, mine):
         mine.get("n")
 
 
-@one_database
 @pytest.mark.parametrize("many", [[5], {"owner": "a"}])
 def test_a_value_that_is_not_a_schedule_is_rejected_with_its_index(dynbeat, many):
     with pytest.raises(InvalidArgumentError, match="schedule 0 of create_many"):
@@ -238,7 +236,6 @@ def test_it_returns_what_it_made_in_order(dynbeat):
     assert list(made[1:3]) == [theirs.get("n3"), theirs.get("n2")]
 
 
-@one_database
 def test_an_owner_creates_only_its_own(mine):
     new = {"name": "n", "task": "t", "trigger": "@daily"}
 
@@ -250,6 +247,7 @@ def test_an_owner_creates_only_its_own(mine):
     assert mine.create_many([{**new, "name": "o", "owner": mine.owner}])[0].owner == mine.owner
 
 
+@each_database
 def test_an_id_that_is_smaller_than_that_of_an_older_row_is_found(dynbeat, mine):
     made = mine.create_many({"name": f"n{n}", "task": "t", "trigger": "@daily"} for n in range(3))
     keys = [(each.owner, each.name) for each in made]

@@ -6,6 +6,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.models import SCHEDULES
 from tests.support.applications import MINUTELY, START
+from tests.support.suites import each_database
 
 PLAIN = {"task": "t", "trigger": MINUTELY}
 FULL = PLAIN | {
@@ -33,6 +34,7 @@ def columns(dynbeat, owner):
     [[PLAIN, PLAIN], [FULL, FULL], [PLAIN, FULL], [FULL, PLAIN]],
     ids=["null", "set", "null-set", "set-null"],
 )
+@each_database
 def test_rows_of_create_many_equal_those_of_create(dynbeat, given):
     one = dynbeat.schedules.for_owner("one")
     for number, fields in enumerate(given):

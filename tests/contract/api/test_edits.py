@@ -14,7 +14,6 @@ from celery_dynbeat import (
     Once,
 )
 from tests.support.applications import MINUTELY, START, application
-from tests.support.suites import one_database
 from tests.support.waiting import wait_until
 
 
@@ -36,7 +35,6 @@ def test_a_new_trigger_sets_the_next_fire_time_from_now(mine, clock, made):
     assert edited.version == made.version + 1
 
 
-@one_database
 @pytest.mark.parametrize(
     ("field", "before", "after"),
     [
@@ -56,7 +54,6 @@ def test_values_that_are_equal_in_python_but_not_in_json_are_an_edit(mine, field
     assert mine.update("a", **{field: after}).version == edited.version
 
 
-@one_database
 @pytest.mark.parametrize(
     "change",
     [
@@ -79,7 +76,6 @@ def test_other_edits_do_not_move_the_next_run(mine, clock, made, change):
     assert edited.version == made.version + 1
 
 
-@one_database
 @pytest.mark.parametrize("call", ["update", "upsert"])
 def test_several_small_edits_cannot_exceed_the_payload_limit(limited, call):
     mine = limited(max_payload_bytes=1000).schedules.for_owner("user:42")
@@ -92,7 +88,6 @@ def test_several_small_edits_cannot_exceed_the_payload_limit(limited, call):
     assert getattr(mine, call)("n", args=[], kwargs={"a": "x" * 600}, **whole).args == []
 
 
-@one_database
 def test_an_edit_with_the_same_values_changes_nothing(mine, clock, made):
     clock.advance(timedelta(seconds=30))
 
@@ -102,7 +97,6 @@ def test_an_edit_with_the_same_values_changes_nothing(mine, clock, made):
     assert mine.get("n") == made
 
 
-@one_database
 def test_a_queue_changes_only_its_entry_of_the_options(mine):
     mine.create("n", task="t", trigger=MINUTELY, queue="a", options={"time_limit": 3})
 
@@ -121,7 +115,6 @@ def test_an_edit_of_an_older_version_is_rejected(mine, made):
     assert mine.get("n").task == "u"
 
 
-@one_database
 def test_an_edit_cannot_set_end_at_to_the_past(mine, clock):
     made = mine.create("n", task="t", trigger=MINUTELY, end_at=START + timedelta(hours=1))
     clock.move_to(START + timedelta(minutes=30))
@@ -134,7 +127,6 @@ def test_an_edit_cannot_set_end_at_to_the_past(mine, clock):
     assert mine.update("n", end_at=made.end_at, description="d").description == "d"
 
 
-@one_database
 @pytest.mark.usefixtures("made")
 def test_an_edit_cannot_set_end_at_before_start_at(mine):
     mine.update("n", start_at=START + timedelta(days=2))
@@ -145,7 +137,6 @@ def test_an_edit_cannot_set_end_at_before_start_at(mine):
     assert caught.value.field == "end_at"
 
 
-@one_database
 @pytest.mark.parametrize("call", ["update", "pause", "resume", "delete", "get", "run_now"])
 def test_a_missing_schedule_raises_not_found(mine, call):
     with pytest.raises(NotFoundError) as caught:
@@ -154,7 +145,6 @@ def test_a_missing_schedule_raises_not_found(mine, call):
     assert (caught.value.owner, caught.value.name) == ("user:42", "nothing")
 
 
-@one_database
 @pytest.mark.parametrize("call", ["pause", "resume", "delete"])
 def test_each_change_accepts_an_expected_version(mine, made, call):
     with pytest.raises(ConflictError, match="another caller has changed it"):
@@ -163,7 +153,6 @@ def test_each_change_accepts_an_expected_version(mine, made, call):
     assert mine.get("n") == made
 
 
-@one_database
 def test_upsert_moves_a_one_off_and_revokes_its_run_that_has_not_started(mine, clock, beat):
     mine.upsert("cool-down", task="t", trigger=Once(START + timedelta(minutes=5)))
     clock.advance(timedelta(minutes=5))
@@ -178,7 +167,6 @@ def test_upsert_moves_a_one_off_and_revokes_its_run_that_has_not_started(mine, c
     assert statuses(mine) == ["revoked", "sent"]
 
 
-@one_database
 def test_upsert_keeps_the_fields_that_are_not_given(mine, made):
     edited = mine.upsert("n", task="u", trigger=MINUTELY)
 
@@ -209,7 +197,6 @@ def test_a_pause_revokes_unstarted_runs_except_manual_runs(mine, clock, beat, se
     assert len(sent) == 2
 
 
-@one_database
 @pytest.mark.usefixtures("made")
 def test_a_resume_sets_the_next_fire_time_from_now_and_sends_no_missed_run(mine, clock, beat, sent):
     mine.pause("n")
@@ -222,7 +209,6 @@ def test_a_resume_sets_the_next_fire_time_from_now_and_sends_no_missed_run(mine,
     assert (resumed.enabled, resumed.paused_reason, sent) == (True, None, [])
 
 
-@one_database
 def test_a_one_off_whose_instant_passed_during_a_pause_is_finished(mine, clock):
     mine.create("once", task="t", trigger=Once(START + timedelta(minutes=1)))
     mine.pause("once")
@@ -233,7 +219,6 @@ def test_a_one_off_whose_instant_passed_during_a_pause_is_finished(mine, clock):
     assert (resumed.next_run_at, resumed.finished_at) == (None, clock.now())
 
 
-@one_database
 @pytest.mark.usefixtures("made")
 def test_an_edit_of_a_paused_schedule_does_not_resume_it(mine):
     mine.pause("n")
@@ -266,7 +251,6 @@ def test_run_now_does_not_change_the_schedule_and_two_calls_create_two_runs(mine
     assert mine.get("n") == made
 
 
-@one_database
 def test_none_removes_a_queue(mine):
     mine.create("n", task="t", trigger=MINUTELY, queue="mail", priority=3)
 
@@ -275,7 +259,6 @@ def test_none_removes_a_queue(mine):
     assert changed.options == {"priority": 3}
 
 
-@one_database
 @pytest.mark.parametrize("reason", [5, "x" * 5_000])
 def test_an_invalid_reason_is_rejected_with_its_field(mine, reason):
     mine.create("n", task="t", trigger=MINUTELY)
@@ -287,7 +270,6 @@ def test_an_invalid_reason_is_rejected_with_its_field(mine, reason):
     assert mine.get("n").enabled
 
 
-@one_database
 def test_a_time_that_has_passed_when_it_is_edited_is_rejected(mine, clock):
     mine.create("digest", task="t", trigger=MINUTELY)
     clock.advance(timedelta(hours=1))

@@ -13,7 +13,7 @@ from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Alert, Change, Hold, Owner, Run, Schedule
 from tests.security.lookalikes import everything
 from tests.support.applications import MINUTELY, START
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 from tests.support.worker_stub import WorkerStub
 
 SECRET = "bob@example.com"
@@ -88,6 +88,7 @@ def test_only_the_record_of_the_erasure_is_left(dynbeat, filled, session, within
     assert deleted[-1] >= 20
 
 
+@each_database
 def test_a_rollback_by_the_caller_keeps_everything(dynbeat, filled, session):
     before = everything(dynbeat)
     dynbeat.schedules.bound(session=session).delete_owner(filled.owner, erase_history=True)
@@ -96,6 +97,7 @@ def test_a_rollback_by_the_caller_keeps_everything(dynbeat, filled, session):
     assert everything(dynbeat) == before
 
 
+@each_database
 def test_the_rows_of_other_owners_stay(dynbeat, filled):
     before = everything(dynbeat)
     others = [dynbeat.schedules.for_owner(owner) for owner in ("user:421", "USER:42", "")]
@@ -147,7 +149,6 @@ def test_what_is_added_during_the_erasure_is_deleted(dynbeat, filled):
     assert count(dynbeat, Change) == 1
 
 
-@one_database
 def test_messages_of_erased_runs_are_refused_and_a_running_task_ends(
     dynbeat, mine, clock, beat, sent
 ):
@@ -168,13 +169,11 @@ def test_messages_of_erased_runs_are_refused_and_a_running_task_ends(
     assert count(dynbeat, Run) == 0
 
 
-@one_database
 def test_an_owner_without_rows_is_recorded(dynbeat, mine):
     assert dynbeat.schedules.delete_owner(mine.owner, erase_history=True) == 0
     assert [change.action for change in mine.changes()] == ["erase"]
 
 
-@one_database
 @pytest.mark.parametrize(("field", "value"), [("erase_history", "yes"), ("progress", 5)])
 def test_an_invalid_argument_is_refused(dynbeat, field, value):
     with pytest.raises(InvalidArgumentError) as caught:
@@ -210,6 +209,7 @@ def test_an_export_has_each_row_of_the_owner_once(dynbeat, filled, session, monk
     assert [*filled.bound(session=session).export()][1:] == lines[1:]
 
 
+@each_database
 def test_an_export_reads_in_batches(mine, clock, beat, monkeypatch):
     monkeypatch.setattr("celery_dynbeat.api.owner.BATCH_SIZE", 4)
     mine.create("a", task="t", trigger=MINUTELY, catch_up="all")

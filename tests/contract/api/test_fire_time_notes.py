@@ -7,7 +7,6 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from celery_dynbeat import Cron
-from tests.support.suites import one_database
 
 NEW_YORK = ZoneInfo("America/New_York")
 #: Two days before New York's clock goes back.
@@ -21,7 +20,6 @@ def digest(mine, clock):
     return mine.create("digest", task="t", trigger=RULE)
 
 
-@one_database
 @pytest.mark.usefixtures("digest")
 def test_each_has_its_local_time_in_the_zone_of_the_schedule(mine):
     for fire in mine.upcoming("digest", count=4):
@@ -32,7 +30,6 @@ def test_each_has_its_local_time_in_the_zone_of_the_schedule(mine):
         assert fire.to_dict()["local"] == fire.local.isoformat()
 
 
-@one_database
 @pytest.mark.usefixtures("digest")
 def test_a_change_of_the_clock_is_noted(mine):
     notes = {each.local.date().isoformat(): each.note for each in mine.upcoming("digest", count=4)}
@@ -43,7 +40,6 @@ def test_a_change_of_the_clock_is_noted(mine):
     assert notes["2026-11-03"] is None
 
 
-@one_database
 @pytest.mark.usefixtures("digest")
 def test_a_preview_and_an_explanation_show_the_same_fire_times(mine):
     found = mine.upcoming("digest", count=4)
@@ -54,7 +50,6 @@ def test_a_preview_and_an_explanation_show_the_same_fire_times(mine):
     assert [replace(each, local=each.fire_at.astimezone(NEW_YORK)) for each in previewed] == found
 
 
-@one_database
 @pytest.mark.usefixtures("digest")
 def test_the_note_of_a_skipped_fire_time_says_who_skipped_it(mine):
     first = mine.upcoming("digest")[0].fire_at

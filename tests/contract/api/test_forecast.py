@@ -27,7 +27,7 @@ from tests.support.applications import (
     async_application,
     execute,
 )
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 ZONES = ("UTC", "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe")
@@ -105,7 +105,6 @@ def forecast_of(dynbeat, **given):
     return found, counts
 
 
-@one_database
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("seed", range(2))
 def test_a_forecast_equals_the_runs_that_a_beat_sends(database_url, start, seed):
@@ -158,7 +157,6 @@ def test_runs_are_counted_by_hour_and_queue_for_all_owners_or_one(dynbeat, mine,
     assert forecast(since=START - HOUR) == forecast()
 
 
-@one_database
 def test_a_held_schedule_counts_at_its_fire_times(mine, forecast):
     mine.create("n", task="t", trigger=timedelta(hours=1))
     mine.hold()
@@ -166,7 +164,6 @@ def test_a_held_schedule_counts_at_its_fire_times(mine, forecast):
     assert forecast() == [(1, "celery", 1), (2, "celery", 1)]
 
 
-@one_database
 def test_skipped_fire_times_are_left_out_and_an_overdue_schedule_runs_now(mine, clock, forecast):
     mine.create("n", task="t", trigger=timedelta(minutes=30))
     mine.create("due", task="t", trigger=Cron("15 9,11 * * *"))
@@ -178,7 +175,6 @@ def test_skipped_fire_times_are_left_out_and_an_overdue_schedule_runs_now(mine, 
     assert forecast() == [(0, "celery", 2), (1, "celery", 1), (2, "celery", 3)]
 
 
-@one_database
 def test_a_schedule_that_cannot_be_read_has_no_run_after_the_next_one(dynbeat, mine, forecast):
     mine.create("n", task="t", trigger=timedelta(minutes=30))
     execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'x'")
@@ -188,6 +184,7 @@ def test_a_schedule_that_cannot_be_read_has_no_run_after_the_next_one(dynbeat, m
 
 @pytest.mark.parametrize("followed", [0, 7, 1_000])
 @pytest.mark.parametrize("scanned", [3, 10_000])
+@each_database
 def test_what_is_not_followed_is_counted_once(dynbeat, forecast, monkeypatch, followed, scanned):
     monkeypatch.setattr(forecast_module, "MAX_FOLLOWED", followed)
     monkeypatch.setattr(scans, "MAX_SCANNED", scanned)
@@ -221,7 +218,6 @@ def test_more_schedules_than_are_counted_are_a_lower_bound(dynbeat, monkeypatch)
     assert (found.busiest_at, found.busiest_runs) == (START + HOUR, 10)
 
 
-@one_database
 @pytest.mark.parametrize("call", [{"per": "day"}, {"until": START}, {"queue": ""}, {"owner": 1}])
 def test_an_invalid_argument_is_refused_with_its_field(dynbeat, call):
     with pytest.raises(InvalidArgumentError) as refused:
@@ -229,7 +225,6 @@ def test_an_invalid_argument_is_refused_with_its_field(dynbeat, call):
     assert refused.value.field in call
 
 
-@one_database
 def test_a_forecast_covers_at_most_1440_minutes_or_hours(dynbeat):
     dynbeat.schedules.forecast(per="hour", until=START + timedelta(days=60))
     with pytest.raises(InvalidArgumentError, match="must be after since"):

@@ -12,7 +12,7 @@ from celery_dynbeat.db.models import Run
 from celery_dynbeat.store import scans
 from tests.support.applications import MINUTELY, START, execute
 from tests.support.ended_runs import start
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 MINUTE = timedelta(minutes=1)
 
@@ -62,6 +62,7 @@ def test_the_pages_of_an_owner_contain_each_run_once(mine, history):
 
 
 @pytest.mark.usefixtures("history")
+@each_database
 def test_the_pages_of_a_schedule_contain_each_run_once(mine):
     for limit in (1, 2, 5, 6):
         pages = all_pages(lambda **how: mine.runs("a", **how), limit=limit)
@@ -77,13 +78,13 @@ def test_the_pages_of_all_owners_contain_each_run_once_newest_first(dynbeat, his
         assert ids(pages) == sorted(history, reverse=True), limit
 
 
-@one_database
 @pytest.mark.usefixtures("history")
 def test_all_owners_limited_to_one_are_the_runs_of_that_owner(dynbeat, mine):
     assert dynbeat.schedules.runs(owner=mine.owner, limit=4) == mine.runs(limit=4)
 
 
 @pytest.mark.usefixtures("history")
+@each_database
 def test_a_history_has_filters(dynbeat, mine):
     third, fifth = START + 3 * MINUTE, START + 5 * MINUTE
     lost, failed = mine.runs("a")[0].id, mine.runs("a")[1].id
@@ -103,6 +104,7 @@ def test_a_history_has_filters(dynbeat, mine):
 
 
 @pytest.mark.usefixtures("history")
+@each_database
 def test_a_rare_filter_reads_a_bounded_number_of_runs_for_one_page(dynbeat, mine, monkeypatch):
     monkeypatch.setattr(scans, "MAX_SCANNED", 3)
     oldest = mine.runs(limit=100)[-1].id
@@ -117,6 +119,7 @@ def test_a_rare_filter_reads_a_bounded_number_of_runs_for_one_page(dynbeat, mine
 
 
 @pytest.mark.usefixtures("history")
+@each_database
 def test_the_history_of_a_deleted_schedule_has_pages(mine):
     before = ids([mine.runs("a", limit=100)])
     mine.delete("a")
@@ -124,7 +127,6 @@ def test_the_history_of_a_deleted_schedule_has_pages(mine):
     assert ids(all_pages(lambda **how: mine.runs("a", **how), limit=2)) == before
 
 
-@one_database
 @pytest.mark.usefixtures("history")
 def test_the_cursor_of_another_order_is_rejected(dynbeat, mine):
     cursors = [
@@ -158,7 +160,6 @@ def test_the_run_of_another_owner_is_not_found(dynbeat, mine):
         assert (caught.value.owner, caught.value.name) == (owner, run.id)
 
 
-@one_database
 def test_a_run_that_does_not_exist_is_not_found(dynbeat, mine):
     run_id = new_run_id(START)
 
@@ -167,7 +168,6 @@ def test_a_run_that_does_not_exist_is_not_found(dynbeat, mine):
             call(run_id)
 
 
-@one_database
 @pytest.mark.parametrize("run_id", ["", "nonsense", None, 5, b"x", "{" * 100])
 def test_a_text_that_is_not_an_id_is_rejected(mine, run_id):
     with pytest.raises(InvalidArgumentError) as caught:
@@ -176,7 +176,6 @@ def test_a_text_that_is_not_an_id_is_rejected(mine, run_id):
     assert caught.value.field == "run_id"
 
 
-@one_database
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -201,13 +200,11 @@ def test_an_invalid_filter_is_rejected(dynbeat, mine, field, value):
         assert caught.value.field == field
 
 
-@one_database
 def test_an_unknown_status_names_a_similar_one(mine):
     with pytest.raises(InvalidArgumentError, match="did you mean 'failed'"):
         mine.runs(status="fail")
 
 
-@one_database
 def test_a_rerun_shows_the_fire_time_of_its_original(dynbeat, mine):
     mine.create("n", task="t", trigger=MINUTELY)
     original, run = mine.run_now("n"), new_run_id(START)
@@ -246,6 +243,7 @@ def mixed(dynbeat, history):
     return sorted(unfinished, reverse=True)
 
 
+@each_database
 def test_the_pages_of_unfinished_runs_have_the_order_of_a_history(dynbeat, mine, mixed):
     for limit, name in itertools.product((1, 3, 7, 100), (None, "a")):
         assert ids(all_pages(dynbeat.schedules.runs, status=UNFINISHED, limit=limit)) == mixed
@@ -257,6 +255,7 @@ def test_the_pages_of_unfinished_runs_have_the_order_of_a_history(dynbeat, mine,
         assert {len(page) for page in pages[:-1]} <= {limit}
 
 
+@each_database
 def test_unfinished_runs_have_filters(dynbeat, mine, mixed, history):
     found = dynbeat.schedules.runs(status="sent", task="u", since=START + 2 * MINUTE)
     assert list(found) == [
@@ -270,6 +269,7 @@ def test_unfinished_runs_have_filters(dynbeat, mine, mixed, history):
     assert dynbeat.schedules.runs(status=UNFINISHED, owner=mine.owner) == mine.runs(status="sent")
 
 
+@each_database
 def test_many_unfinished_runs_of_all_owners_are_listed_by_schedule(
     dynbeat, mixed, history, monkeypatch
 ):
@@ -286,6 +286,7 @@ def test_many_unfinished_runs_of_all_owners_are_listed_by_schedule(
     assert len({history[run_id].owner for run_id in mixed}) == 2
 
 
+@each_database
 def test_many_unfinished_runs_of_an_owner_are_found_in_its_history(mine, mixed, monkeypatch):
     expected = [run.id for run in mine.runs(limit=100) if run.id in mixed]
     monkeypatch.setattr(scans, "MAX_SCANNED", len(mixed) - 1)
@@ -293,6 +294,7 @@ def test_many_unfinished_runs_of_an_owner_are_found_in_its_history(mine, mixed, 
     assert ids(all_pages(mine.runs, status="sent", limit=2)) == expected
 
 
+@each_database
 def test_a_rare_status_among_many_unfinished_runs_is_found(dynbeat, mixed, monkeypatch):
     start(dynbeat, mixed[3])
     monkeypatch.setattr(scans, "MAX_SCANNED", 2)
@@ -303,6 +305,7 @@ def test_a_rare_status_among_many_unfinished_runs_is_found(dynbeat, mixed, monke
     assert len(pages) > 1
 
 
+@each_database
 def test_the_pages_continue_when_the_unfinished_runs_become_many_or_few(
     dynbeat, mixed, monkeypatch
 ):
@@ -315,7 +318,6 @@ def test_the_pages_continue_when_the_unfinished_runs_become_many_or_few(
         assert sorted([*ids([page]), *ids(rest)], reverse=True) == mixed
 
 
-@one_database
 def test_the_cursor_of_a_list_by_schedule_needs_the_same_filter(dynbeat, mine, mixed, monkeypatch):
     monkeypatch.setattr(scans, "MAX_SCANNED", len(mixed) - 1)
     cursor = dynbeat.schedules.runs(status="sent", limit=1).cursor
@@ -326,6 +328,7 @@ def test_the_cursor_of_a_list_by_schedule_needs_the_same_filter(dynbeat, mine, m
 
 
 @pytest.mark.usefixtures("mixed")
+@each_database
 def test_a_count_is_the_number_of_listed_runs(dynbeat, mine):
     calls = [
         (dynbeat.schedules.runs, dynbeat.schedules.count_runs, {}),
@@ -341,6 +344,7 @@ def test_a_count_is_the_number_of_listed_runs(dynbeat, mine):
 
 
 @pytest.mark.usefixtures("mixed")
+@each_database
 def test_a_count_ends_at_its_limit(dynbeat, mine, monkeypatch):
     monkeypatch.setattr(scans, "MAX_SCANNED", 4)
 
@@ -352,7 +356,6 @@ def test_a_count_ends_at_its_limit(dynbeat, mine, monkeypatch):
     assert str(dynbeat.schedules.count_runs(task="u")) == f"{newest.count('u')}+"
 
 
-@one_database
 def test_a_count_rejects_an_invalid_filter(dynbeat, mine):
     for call in (mine.count_runs, dynbeat.schedules.count_runs):
         with pytest.raises(InvalidArgumentError) as caught:

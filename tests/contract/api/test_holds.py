@@ -12,7 +12,7 @@ from celery_dynbeat import HoldInfo, InvalidArgumentError
 from celery_dynbeat.store import holds
 from tests.support.applications import MINUTELY, START, execute
 from tests.support.ended_runs import end, start
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 HOUR = timedelta(hours=1)
 
@@ -21,7 +21,6 @@ def without_counts(found):
     return [replace(hold, schedules=None, waiting_runs=None) for hold in found]
 
 
-@one_database
 def test_a_hold_returns_its_row_and_holds_lists_it(dynbeat, mine):
     with dynbeat.acting(actor="alice"):
         made = mine.hold(reason="ticket 12", until=START + HOUR)
@@ -54,6 +53,7 @@ def test_a_second_hold_replaces_the_reason_the_end_and_the_actor(dynbeat, mine, 
 
 
 @pytest.mark.parametrize("scope", ["owner", "everything"])
+@each_database
 def test_two_first_calls_at_the_same_time_make_one_hold(dynbeat, mine, scope):
     calls = mine if scope == "owner" else dynbeat.schedules
     callers = range(8)
@@ -71,7 +71,6 @@ def test_two_first_calls_at_the_same_time_make_one_hold(dynbeat, mine, scope):
     assert calls.holds() == []
 
 
-@one_database
 def test_any_actor_releases_a_hold(mine):
     made = mine.bound(actor="alice").hold(reason="a")
 
@@ -81,7 +80,6 @@ def test_any_actor_releases_a_hold(mine):
     assert [change.actor for change in mine.changes(action="release")] == ["bob"]
 
 
-@one_database
 def test_a_hold_after_the_end_of_the_old_one_is_a_new_one(mine, clock):
     mine.hold(reason="r", until=START + HOUR)
     clock.advance(2 * HOUR)
@@ -117,6 +115,7 @@ def test_holds_counts_the_schedules_and_the_runs_that_a_hold_holds(dynbeat, mine
     assert counts == {None: ("3", "1"), "user:42": ("2", "1")}
 
 
+@each_database
 def test_the_number_of_statements_does_not_depend_on_the_number_of_holds(dynbeat):
     def statements_of(number):
         for each in range(number):
@@ -148,13 +147,11 @@ def test_the_counts_of_a_hold_are_bounded(dynbeat, mine, monkeypatch):
     assert [str(hold.schedules) for hold in mine.holds()] == ["2+", "2+"]
 
 
-@one_database
 def test_release_without_a_hold_returns_nothing(dynbeat, mine):
     assert mine.release() is None
     assert dynbeat.schedules.release() is None
 
 
-@one_database
 def test_an_owner_sees_its_holds_and_those_of_everything_only(dynbeat, mine):
     other = dynbeat.schedules.for_owner("user:43")
     everything = dynbeat.schedules.hold(reason="incident")
@@ -174,7 +171,6 @@ def test_a_release_of_one_scope_leaves_the_others(dynbeat, mine):
     assert [hold.owner for hold in dynbeat.schedules.holds()] == ["user:42"]
 
 
-@one_database
 def test_holds_returns_pages(dynbeat):
     made = [dynbeat.schedules.for_owner(f"user:{n}").hold(reason="r") for n in range(5)]
 
@@ -195,7 +191,6 @@ def test_a_hold_is_not_listed_after_its_end(mine, clock):
     assert mine.release() is None
 
 
-@one_database
 @pytest.mark.parametrize(
     ("given", "field", "rule"),
     [
@@ -214,7 +209,6 @@ def test_an_invalid_hold_is_rejected(mine, given, field, rule):
     assert mine.holds() == []
 
 
-@one_database
 @pytest.mark.parametrize(
     ("call", "field"),
     [
@@ -243,7 +237,6 @@ def test_a_hold_and_a_release_join_the_callers_transaction(dynbeat, mine):
     assert without_counts(mine.holds()) == [made]
 
 
-@one_database
 def test_delete_owner_deletes_its_holds(dynbeat, mine):
     everything = dynbeat.schedules.hold(reason="i")
     mine.create("n", task="t", trigger=MINUTELY)
@@ -254,7 +247,6 @@ def test_delete_owner_deletes_its_holds(dynbeat, mine):
     assert without_counts(dynbeat.schedules.holds()) == [everything]
 
 
-@one_database
 def test_a_hold_changes_no_row_of_a_schedule_and_get_shows_it_as_held(dynbeat, mine):
     mine.create("n", task="t", trigger=MINUTELY)
     before = mine.get("n")

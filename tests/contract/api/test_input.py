@@ -29,12 +29,6 @@ MINUTE = timedelta(minutes=1)
 
 
 @pytest.fixture
-def database_url(sqlite_url):
-    """No database affects what these tests check."""
-    return sqlite_url
-
-
-@pytest.fixture
 def send(dynbeat):
     """Return a task of the application."""
 

@@ -6,12 +6,6 @@ from celery_dynbeat import InvalidArgumentError
 from tests.support.applications import MINUTELY
 
 
-@pytest.fixture
-def database_url(sqlite_url):
-    """No database affects what these tests check."""
-    return sqlite_url
-
-
 @pytest.fixture(autouse=True)
 def digest(dynbeat):
     @dynbeat.app.task(name="mail.digest", shared=False, bind=True)

@@ -13,12 +13,6 @@ OWNER = "user:42"
 DAILY = Cron("0 9 * * *")
 
 
-@pytest.fixture
-def database_url(sqlite_url):
-    """No database affects what these tests check."""
-    return sqlite_url
-
-
 def owned(dynbeat):
     return dynbeat.schedules.for_owner(OWNER)
 

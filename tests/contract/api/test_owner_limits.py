@@ -11,7 +11,7 @@ from celery_dynbeat import Every, InvalidArgumentError, LimitError, Usage
 from celery_dynbeat.db.models import Owner
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, application
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 OWNER, OTHER = "org:7/user:42", "org:7/user:43"
 SETTING = "dynbeat_owner_limits: max_schedules"
@@ -25,7 +25,6 @@ def create(dynbeat, owner, name):
     return dynbeat.schedules.for_owner(owner).create(name, task="t", trigger=MINUTELY)
 
 
-@one_database
 def test_a_function_gives_each_owner_the_limits_of_its_plan(limited):
     plans = {"user:1": {"max_schedules": 1}, "user:2": {"max_schedules": 2}, "user:3": None}
     dynbeat = limited(owner_limits=plans.get)
@@ -41,6 +40,7 @@ def test_a_function_gives_each_owner_the_limits_of_its_plan(limited):
     dynbeat.schedules.create_many(new("user:3", name) for name in "abc")
 
 
+@each_database
 def test_create_many_locks_all_owners_in_one_order_also_those_that_need_no_zone(limited):
     dynbeat, results = limited(owner_limits={"*": {"max_schedules": 9}}), []
     # Only the trigger of the second owner needs its zone.
@@ -64,6 +64,7 @@ def test_create_many_locks_all_owners_in_one_order_also_those_that_need_no_zone(
     assert results == [2]
 
 
+@each_database
 def test_only_owners_with_a_limit_on_their_schedules_are_locked(limited):
     dynbeat = limited(owner_limits={"a": {"max_schedules": 9}, "b": {"min_interval": 1}})
     create(dynbeat, "a", "n")
@@ -87,7 +88,6 @@ def test_usage_shows_used_and_limit_of_the_owner(limited):
     assert dynbeat.schedules.usage(OTHER).max_schedules == 5
 
 
-@one_database
 def test_without_limits_usage_only_counts(limited):
     dynbeat = limited()
     create(dynbeat, "", "n")
@@ -97,7 +97,6 @@ def test_without_limits_usage_only_counts(limited):
     assert (usage.schedules, usage.max_schedules, usage.remaining) == (1, None, None)
 
 
-@one_database
 def test_usage_needs_the_name_of_an_owner_and_only_the_own_one(limited):
     schedules = limited().schedules
 
@@ -107,7 +106,6 @@ def test_usage_needs_the_name_of_an_owner_and_only_the_own_one(limited):
         assert caught.value.field == "owner"
 
 
-@one_database
 def test_the_interval_of_the_owner_is_checked_and_named(limited):
     dynbeat = limited(owner_limits={OWNER: {"min_interval": 300}})
     mine = dynbeat.schedules.for_owner(OWNER)
@@ -124,7 +122,6 @@ def test_the_interval_of_the_owner_is_checked_and_named(limited):
         mine.update("n", trigger=Every(299))
 
 
-@one_database
 def test_beat_skips_fire_times_that_are_closer_than_the_owners_limit(limited, clock):
     for owner in (OWNER, "user:1"):
         create(limited(), owner, "n")
@@ -138,7 +135,6 @@ def test_beat_skips_fire_times_that_are_closer_than_the_owners_limit(limited, cl
     assert [run.owner for run in beat.publisher.sent].count("user:1") == 4
 
 
-@one_database
 def test_beat_quarantines_a_task_that_the_plan_no_longer_allows(limited, clock):
     create(limited(), OWNER, "n")
     dynbeat = limited(owner_limits={OWNER: {"allowed_tasks": ["mail.*"]}})
@@ -152,7 +148,6 @@ def test_beat_quarantines_a_task_that_the_plan_no_longer_allows(limited, clock):
         dynbeat.schedules.for_owner(OWNER).run_now("n")
 
 
-@one_database
 def test_a_function_that_fails_quarantines_nothing_and_fails_the_call(limited, clock):
     def fail(name):
         raise LookupError(name)
@@ -170,7 +165,6 @@ def test_a_function_that_fails_quarantines_nothing_and_fails_the_call(limited, c
         create(dynbeat, OWNER, "m")
 
 
-@one_database
 def test_beat_asks_for_an_owner_once_in_a_claim(limited, clock):
     asked = []
     create(limited(), OWNER, "first")

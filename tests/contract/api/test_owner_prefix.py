@@ -5,6 +5,7 @@ import pytest
 from celery_dynbeat import InvalidArgumentError
 from celery_dynbeat.api import many
 from tests.support.applications import MINUTELY
+from tests.support.suites import each_database
 
 PREFIX, INNER = "org:7/", "org:7/team:1/"
 #: The owners that begin with the prefix, by code point.
@@ -34,6 +35,7 @@ def schedules(dynbeat):
         ("\U0010ffff", ()),
     ],
 )
+@each_database
 def test_a_list_and_a_count_have_the_schedules_of_the_owners_with_the_prefix(
     schedules, prefix, owners
 ):
@@ -64,6 +66,7 @@ def test_pages_have_each_schedule_once(schedules, order):
     assert sorted(found) == [(owner, name) for owner in OWNERS for name in "xy"]
 
 
+@each_database
 def test_the_states_are_listed_and_counted(schedules):
     for owner in ("org:7/a", "org:70/a"):
         schedules.for_owner(owner).pause("x")
@@ -79,6 +82,7 @@ def test_the_states_are_listed_and_counted(schedules):
 
 
 @pytest.mark.parametrize("batch", [3, 500])
+@each_database
 def test_the_edits_of_many_reach_the_owners_with_the_prefix_and_no_others(
     schedules, monkeypatch, batch
 ):
@@ -99,6 +103,7 @@ def test_the_edits_of_many_reach_the_owners_with_the_prefix_and_no_others(
 
 
 @pytest.mark.parametrize("prefix", ["", 7, "x" * 300, "a\x00"])
+@each_database
 def test_a_prefix_is_a_text_that_is_not_empty(schedules, prefix):
     for call in (schedules.list, schedules.count, schedules.delete_many):
         with pytest.raises(InvalidArgumentError) as caught:

@@ -9,7 +9,7 @@ from celery_dynbeat import Cron, InvalidArgumentError, Once
 from celery_dynbeat.beat import fairness
 from celery_dynbeat.insights.explain.reading import explain
 from tests.support.applications import MINUTELY, START, execute
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 MINUTE = timedelta(minutes=1)
 END = START + 3 * MINUTE
@@ -25,6 +25,7 @@ def minutes_of(sent):
 
 
 @pytest.mark.usefixtures("made")
+@each_database
 def test_beat_resumes_at_the_end_and_sends_the_fire_times_from_then_on(mine, clock, beat, sent):
     paused = mine.pause("n", until=END, reason="on holiday")
     assert (paused.paused_until, paused.next_run_at) == (END, None)
@@ -40,7 +41,6 @@ def test_beat_resumes_at_the_end_and_sends_the_fire_times_from_then_on(mine, clo
     assert (skipped.fire_at, skipped.fire_count) == (START + 2 * MINUTE, 2)
 
 
-@one_database
 @pytest.mark.usefixtures("made")
 def test_a_late_beat_plans_from_the_end_of_the_pause(mine, clock, beat, sent):
     mine.update("n", catch_up="all")
@@ -62,7 +62,6 @@ def test_beat_sleeps_at_most_until_the_end(mine, beat):
     assert dispatcher.run_pass() <= timedelta(seconds=3)
 
 
-@one_database
 @pytest.mark.usefixtures("made")
 def test_the_audit_names_beat_as_the_actor_of_the_resume(mine, clock, beat):
     mine.bound(actor="alice").pause("n", until=END, reason="why")
@@ -87,7 +86,6 @@ def test_the_audit_names_beat_as_the_actor_of_the_resume(mine, clock, beat):
     }
 
 
-@one_database
 @pytest.mark.usefixtures("made")
 def test_a_resume_before_the_end_clears_it(mine, clock, beat):
     mine.pause("n", until=END)
@@ -100,7 +98,6 @@ def test_a_resume_before_the_end_clears_it(mine, clock, beat):
     assert mine.get("n").version == version
 
 
-@one_database
 @pytest.mark.usefixtures("made")
 def test_an_edit_keeps_the_end_and_another_pause_replaces_it(mine):
     mine.pause("n", until=END)
@@ -109,7 +106,6 @@ def test_an_edit_keeps_the_end_and_another_pause_replaces_it(mine):
     assert mine.pause("n", reason="longer").paused_until is None
 
 
-@one_database
 def test_a_one_off_whose_instant_passed_during_the_pause_is_finished(mine, clock, beat, sent):
     mine.create("once", task="t", trigger=Once(START + MINUTE))
     mine.pause("once", until=END)
@@ -119,7 +115,6 @@ def test_a_one_off_whose_instant_passed_during_the_pause_is_finished(mine, clock
     assert (mine.get("once").state, sent) == ("finished", [])
 
 
-@one_database
 @pytest.mark.usefixtures("made")
 def test_a_quarantined_schedule_stays_quarantined_at_the_end(dynbeat, mine, clock, beat, sent):
     mine.pause("n", until=END)
@@ -131,7 +126,6 @@ def test_a_quarantined_schedule_stays_quarantined_at_the_end(dynbeat, mine, cloc
     assert (info.state, info.enabled, info.paused_until, sent) == ("quarantined", True, None, [])
 
 
-@one_database
 @pytest.mark.usefixtures("made")
 def test_a_damaged_trigger_is_quarantined_alone(dynbeat, mine, clock, beat, sent):
     mine.create("bad", task="t", trigger=MINUTELY)
@@ -155,7 +149,6 @@ def test_more_pauses_than_a_batch_end_in_several_passes(dynbeat, mine, clock, be
     assert dynbeat.schedules.count(state="active").count == 1_201
 
 
-@one_database
 def test_a_pause_that_the_planning_time_does_not_reach_ends_in_the_next_pass(
     mine, clock, beat, sent, monkeypatch
 ):
@@ -175,7 +168,6 @@ def test_a_pause_that_the_planning_time_does_not_reach_ends_in_the_next_pass(
     assert [each.actor for each in mine.changes("n2") if each.action == "resume"] == ["beat"]
 
 
-@one_database
 @pytest.mark.usefixtures("made")
 def test_pause_many_keeps_the_end_of_paused_schedules(mine):
     mine.create("other", task="t", trigger=MINUTELY)
@@ -187,7 +179,6 @@ def test_pause_many_keeps_the_end_of_paused_schedules(mine):
     assert [mine.get(name).paused_until for name in ("n", "other")] == [END, None]
 
 
-@one_database
 def test_a_schedule_can_be_created_with_the_end_of_its_pause(mine, clock, beat):
     mine.create("n", task="t", trigger=MINUTELY, enabled=False)
     assert mine.pause("n", until=END).paused_until == END
@@ -197,7 +188,6 @@ def test_a_schedule_can_be_created_with_the_end_of_its_pause(mine, clock, beat):
     assert mine.get("n").enabled
 
 
-@one_database
 @pytest.mark.parametrize(
     ("until", "rule"),
     [
@@ -221,7 +211,6 @@ def test_an_invalid_end_is_refused(mine, until, rule):
     assert mine.get("n").enabled
 
 
-@one_database
 @pytest.mark.usefixtures("made")
 def test_explain_names_the_end(dynbeat, mine):
     mine.pause("n", until=END)
@@ -229,7 +218,6 @@ def test_explain_names_the_end(dynbeat, mine):
     assert "Beat resumes it at " in str(explain(dynbeat.context, owner=mine.owner, name="n"))
 
 
-@one_database
 @pytest.mark.usefixtures("made")
 def test_the_export_has_the_end(mine):
     mine.pause("n", until=END)

@@ -29,12 +29,6 @@ NINE = Cron("0 9 * * *")
 SEOUL, BERLIN = "Asia/Seoul", "Europe/Berlin"
 
 
-@pytest.fixture
-def database_url(sqlite_url):
-    """No database affects what these tests check."""
-    return sqlite_url
-
-
 def only(warnings, text):
     """Return the warnings that contain ``text``."""
     return [each for each in warnings if text in each.message]

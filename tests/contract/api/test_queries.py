@@ -6,14 +6,13 @@ import pytest
 
 from celery_dynbeat import Cron, InvalidArgumentError, NotFoundError
 from tests.support.applications import MINUTELY, START, instants
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 
 def names(page):
     return [schedule.name for schedule in page]
 
 
-@one_database
 @pytest.mark.parametrize(
     ("trigger", "fields"),
     [
@@ -36,7 +35,6 @@ def test_upcoming_equals_what_beat_sends(mine, clock, beat, trigger, fields):
     assert len(promised) > 1
 
 
-@one_database
 def test_a_paused_schedule_has_no_upcoming_fire_times(mine):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.pause("n")
@@ -44,6 +42,7 @@ def test_a_paused_schedule_has_no_upcoming_fire_times(mine):
     assert instants(mine.upcoming("n")) == []
 
 
+@each_database
 def test_a_list_applies_its_filters(mine):
     mine.create("a", task="t", trigger=MINUTELY, tags=["red", 'quo"ted'])
     mine.create("b", task="u", trigger=MINUTELY, tags=["reddish"])
@@ -71,7 +70,6 @@ def test_pages_contain_each_schedule_once(dynbeat, mine):
     assert [names(page) for page in pages] == [["00", "01", "02"], ["03", "04", "05"], ["06"]]
 
 
-@one_database
 @pytest.mark.parametrize("cursor", ["", "nonsense", "e30=", "WzFd", "ü"])
 def test_a_forged_cursor_is_rejected(mine, cursor):
     with pytest.raises(InvalidArgumentError) as caught:
@@ -80,7 +78,6 @@ def test_a_forged_cursor_is_rejected(mine, cursor):
     assert caught.value.field == "after"
 
 
-@one_database
 def test_the_cursor_of_another_owner_shows_none_of_its_schedules(dynbeat, mine):
     theirs = dynbeat.schedules.for_owner("user:41")
     theirs.create("a", task="t", trigger=MINUTELY)
@@ -91,7 +88,6 @@ def test_the_cursor_of_another_owner_shows_none_of_its_schedules(dynbeat, mine):
     assert names(mine.list(after=cursor)) == ["z"]
 
 
-@one_database
 @pytest.mark.parametrize("limit", [0, -1, 1001, True, "5"])
 def test_a_limit_outside_its_bounds_is_rejected(mine, limit):
     with pytest.raises(InvalidArgumentError) as caught:
@@ -100,6 +96,7 @@ def test_a_limit_outside_its_bounds_is_rejected(mine, limit):
     assert caught.value.field == "limit"
 
 
+@each_database
 def test_a_history_is_newest_first_and_applies_its_filters(mine, clock, beat):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.create("other", task="t", trigger=MINUTELY)
@@ -118,7 +115,6 @@ def test_a_history_is_newest_first_and_applies_its_filters(mine, clock, beat):
         mine.runs(status="odd")
 
 
-@one_database
 def test_a_new_schedule_with_an_old_name_has_its_own_history(mine, clock, beat):
     mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(timedelta(minutes=1))
@@ -149,6 +145,7 @@ def test_an_owner_cannot_read_or_change_the_schedules_of_a_similar_name(dynbeat,
     assert [run.status for run in theirs.runs("n")] == ["pending"]
 
 
+@each_database
 def test_names_that_differ_by_case_or_accent_are_different(mine):
     for name in ("resume", "Resume", "résumé"):
         mine.create(name, task=name, trigger=MINUTELY)

@@ -19,7 +19,7 @@ from celery_dynbeat.importing.writing import Importer
 from celery_dynbeat.insights.explain.reading import explain
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import START, execute
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 NAME, NIGHT = "holidays", ["22:00-07:00"]
@@ -147,6 +147,7 @@ def test_a_day_that_is_added_after_the_plan_stops_a_claim(put, mine, clock, dynb
 
 
 @pytest.mark.usefixtures("put")
+@each_database
 def test_each_change_links_the_schedules_with_the_calendar(dynbeat, mine):
     dynbeat.calendars.upsert("other", dates=[NEVER])
     daily = Cron("0 12 * * *")
@@ -189,6 +190,7 @@ def test_new_quiet_hours_leave_the_plan_of_the_trigger_to_beat(put, dynbeat, min
 
 
 @pytest.mark.usefixtures("put")
+@each_database
 def test_an_imported_schedule_has_the_quiet_days(dynbeat, mine):
     mine.set_quiet_hours(calendar=NAME)
     for hour in (12, 13):
@@ -200,6 +202,7 @@ def test_an_imported_schedule_has_the_quiet_days(dynbeat, mine):
 
 
 @pytest.mark.usefixtures("put")
+@each_database
 def test_a_calendar_in_use_is_not_deleted(dynbeat, mine):
     mine.set_quiet_hours(calendar=NAME)
     with pytest.raises(ConflictError, match="quiet hours of 'user:42'"):
@@ -212,7 +215,6 @@ def test_a_calendar_in_use_is_not_deleted(dynbeat, mine):
     dynbeat.calendars.delete(NAME)
 
 
-@one_database
 @pytest.mark.usefixtures("put")
 def test_an_unknown_calendar_is_refused_without_the_names_of_others(mine):
     for call in (mine.set_quiet_hours, lambda **given: mine.set_quiet_hours(NIGHT, **given)):
@@ -227,7 +229,6 @@ def test_an_unknown_calendar_is_refused_without_the_names_of_others(mine):
     assert mine.quiet_hours() == []
 
 
-@one_database
 @pytest.mark.usefixtures("put")
 def test_the_calls_show_audit_and_export_the_calendar(mine):
     mine.set_quiet_hours(NIGHT, calendar=NAME)
@@ -241,7 +242,6 @@ def test_the_calls_show_audit_and_export_the_calendar(mine):
     assert own.to_dict() == {"owner": "user:42", **stored}
 
 
-@one_database
 def test_explain_and_upcoming_name_the_quiet_day(dynbeat, mine, clock, beat):
     dynbeat.calendars.upsert(NAME, dates={SATURDAY: "Founding Day"})
     mine.set_quiet_hours(NIGHT, calendar=NAME)
@@ -289,7 +289,6 @@ def test_the_setting_applies_to_everybody(put, limited, clock):
         dynbeat.calendars.delete(NAME)
 
 
-@one_database
 def test_a_setting_with_an_unknown_calendar_refuses_new_schedules(limited):
     dynbeat = limited(quiet_hours={"calendar": "nothing"})
     mine = dynbeat.schedules.for_owner("user:1")
@@ -299,7 +298,6 @@ def test_a_setting_with_an_unknown_calendar_refuses_new_schedules(limited):
             call("n", task="t", trigger=Cron("0 12 * * *"))
 
 
-@one_database
 def test_a_damaged_calendar_quarantines_until_its_next_edit(put, dynbeat, mine, clock, beat):
     mine.set_quiet_hours(calendar=NAME)
     mine.create("n", task="t", trigger=Cron("0 12 * * *"))

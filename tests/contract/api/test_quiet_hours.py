@@ -17,7 +17,7 @@ from celery_dynbeat.insights.charts import calendar
 from celery_dynbeat.insights.explain.reading import explain
 from celery_dynbeat.store import owners
 from tests.support.applications import MINUTELY, START, application, execute, instants
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 #: The clock starts on a Saturday at 09:00 UTC.
@@ -51,7 +51,6 @@ def test_a_fire_time_in_a_window_is_sent_at_its_end(mine, clock, beat):
     assert mine.get("n").next_run_at == NOON + 24 * HOUR
 
 
-@one_database
 def test_latest_sends_the_newest_fire_time_of_a_window_and_all_sends_each(mine, clock, beat):
     mine.set_quiet_hours(DAY)
     mine.create("latest", task="t", trigger=HALF_HOURLY)
@@ -67,7 +66,6 @@ def test_latest_sends_the_newest_fire_time_of_a_window_and_all_sends_each(mine, 
     assert (skipped.fire_count, skipped.fire_at) == (5, NOON - 30 * MINUTE)
 
 
-@one_database
 def test_beat_sends_nothing_in_a_window_that_was_set_after_a_fire_time_was_due(mine, clock, beat):
     mine.create("n", task="t", trigger=Cron("20 9 * * *"))
     clock.advance(40 * MINUTE)
@@ -105,7 +103,6 @@ def test_an_edit_of_the_windows_plans_the_schedules_again_in_its_transaction(
     assert sorted(run.name for run in beat.publisher.sent) == ["in", "once"]
 
 
-@one_database
 def test_paused_and_finished_schedules_get_the_windows_and_stay_as_they_are(mine, clock, beat):
     mine.create("paused", task="t", trigger=HALF_HOURLY)
     mine.create("finished", task="t", trigger=Once(START + MINUTE))
@@ -120,7 +117,6 @@ def test_paused_and_finished_schedules_get_the_windows_and_stay_as_they_are(mine
     assert mine.resume("paused").next_run_at == NOON
 
 
-@one_database
 def test_a_held_schedule_gets_the_windows_after_its_hold(mine, clock, beat):
     mine.create("n", task="t", trigger=HALF_HOURLY)
     mine.hold(until=START + 2 * HOUR)
@@ -134,7 +130,6 @@ def test_a_held_schedule_gets_the_windows_after_its_hold(mine, clock, beat):
     assert run_until(clock, beat, NOON)[0] == (180, 180)
 
 
-@one_database
 def test_quiet_hours_follow_the_zone_of_the_owner(mine, clock, beat):
     mine.create("n", task="t", trigger=Every(HOUR, anchor=START))
     mine.set_timezone("Asia/Kathmandu")
@@ -148,7 +143,6 @@ def test_quiet_hours_follow_the_zone_of_the_owner(mine, clock, beat):
     assert run_until(clock, beat, NOON) == [(180, 180)]
 
 
-@one_database
 def test_each_way_to_make_a_schedule_gives_it_the_quiet_hours(dynbeat, mine):
     mine.set_quiet_hours(DAY)
     zoned = Cron("0 10 * * *", timezone="UTC")
@@ -165,7 +159,6 @@ def test_each_way_to_make_a_schedule_gives_it_the_quiet_hours(dynbeat, mine):
     assert {row.next_run_at for row in made} == {NOON}
 
 
-@one_database
 def test_a_damaged_value_of_the_owner_prevents_no_edit_that_does_not_need_it(dynbeat, mine):
     mine.set_timezone("Asia/Seoul")
     mine.create("n", task="t", trigger=MINUTELY)
@@ -182,7 +175,6 @@ def test_a_damaged_value_of_the_owner_prevents_no_edit_that_does_not_need_it(dyn
     assert mine.create("n", task="t", trigger=MINUTELY).name == "n"
 
 
-@one_database
 def test_manual_runs_and_requests_that_ask_for_now_are_not_affected(mine, beat):
     mine.create("n", task="t", trigger=Every(HOUR, anchor=START - 24 * HOUR))
     mine.set_quiet_hours(["08:00-12:00"])
@@ -195,7 +187,6 @@ def test_manual_runs_and_requests_that_ask_for_now_are_not_affected(mine, beat):
     assert {each.origin for each in beat.publisher.sent} == {"manual", "backfill"}
 
 
-@one_database
 def test_overlap_expiry_and_max_runs_count_from_the_time_of_sending(mine, clock, beat):
     mine.set_quiet_hours(DAY)
     mine.create(
@@ -215,7 +206,6 @@ def test_overlap_expiry_and_max_runs_count_from_the_time_of_sending(mine, clock,
     assert mine.get("n").run_count == 1
 
 
-@one_database
 def test_a_call_of_skip_takes_a_fire_time_of_a_window_out(mine, clock, beat):
     mine.set_quiet_hours(DAY)
     mine.create("n", task="t", trigger=Cron("0 10,11 * * *"))
@@ -224,7 +214,6 @@ def test_a_call_of_skip_takes_a_fire_time_of_a_window_out(mine, clock, beat):
     assert run_until(clock, beat, NOON) == [(180, 60)]
 
 
-@one_database
 def test_a_run_that_waited_for_the_end_of_a_window_is_not_late(dynbeat, mine, clock, beat):
     mine.set_quiet_hours(DAY)
     mine.create("n", task="t", trigger=Cron("0 10 * * *"))
@@ -236,7 +225,6 @@ def test_a_run_that_waited_for_the_end_of_a_window_is_not_late(dynbeat, mine, cl
     assert waiting.cause != "overdue"
 
 
-@one_database
 def test_a_preview_shows_when_the_fire_times_of_a_window_are_sent(mine):
     mine.set_quiet_hours(DAY)
     after = mine.preview("0 9,10 * * *", "n", count=2).fire_times
@@ -249,7 +237,6 @@ def test_a_preview_shows_when_the_fire_times_of_a_window_are_sent(mine):
     assert json.dumps(mine.preview("0 9,10 * * *", "n", count=2).to_dict())
 
 
-@one_database
 @pytest.mark.parametrize(
     ("policies", "minutes"),
     [
@@ -267,14 +254,12 @@ def test_a_preview_shows_the_runs_that_the_policies_send(mine, policies, minutes
     assert [each.run_at and (each.run_at - START) / MINUTE for each in found] == minutes
 
 
-@one_database
 def test_a_preview_refuses_unknown_policies(mine):
     for field in ("catch_up", "overlap"):
         with pytest.raises(InvalidArgumentError, match=field):
             mine.preview(HALF_HOURLY, "n", **{field: "never"})
 
 
-@one_database
 @pytest.mark.parametrize("catch_up", ["latest", "all"])
 @pytest.mark.parametrize("max_runs", [1, 3])
 def test_upcoming_with_max_runs_has_the_runs_that_beat_sends(mine, clock, beat, catch_up, max_runs):
@@ -294,7 +279,6 @@ def test_upcoming_with_max_runs_has_the_runs_that_beat_sends(mine, clock, beat, 
     assert found == runs
 
 
-@one_database
 def test_a_preview_counts_only_the_runs_for_max_runs(mine):
     mine.set_quiet_hours(DAY)
 
@@ -304,7 +288,6 @@ def test_a_preview_counts_only_the_runs_for_max_runs(mine):
     assert found[0].note == "in quiet hours: a newer fire time is sent instead"
 
 
-@one_database
 def test_a_waiting_run_counts_for_the_max_runs_of_upcoming(mine, clock, beat):
     mine.create("n", task="t", trigger=Cron("30 9 * * *"), max_runs=1)
     mine.set_quiet_hours(DAY)
@@ -317,7 +300,6 @@ def test_a_waiting_run_counts_for_the_max_runs_of_upcoming(mine, clock, beat):
     assert mine.get("n").next_run_at is None
 
 
-@one_database
 def test_an_offset_outside_of_quiet_hours_leaves_the_fire_time_in_upcoming(
     dynbeat, mine, clock, beat
 ):
@@ -334,7 +316,6 @@ def test_an_offset_outside_of_quiet_hours_leaves_the_fire_time_in_upcoming(
     assert mine.get("n").next_run_at is None
 
 
-@one_database
 def test_upcoming_fire_times_keep_their_instants_and_say_what_quiet_hours_do(mine):
     mine.create("n", task="t", trigger=Cron("0 10,13 * * *"))
     mine.set_quiet_hours(DAY)
@@ -344,7 +325,6 @@ def test_upcoming_fire_times_keep_their_instants_and_say_what_quiet_hours_do(min
     assert notes == ["in quiet hours: sent at 2026-11-21 12:00 UTC", None]
 
 
-@one_database
 def test_upcoming_has_the_times_at_which_a_run_is_sent_and_the_waiting_one_first(mine, clock, beat):
     mine.set_quiet_hours(DAY)
     triggers = {"interval": Every(HOUR, anchor=START), "once": Once(START + HOUR)}
@@ -363,7 +343,6 @@ def test_upcoming_has_the_times_at_which_a_run_is_sent_and_the_waiting_one_first
     assert once[0].wait_note == "in quiet hours: sent at 2026-11-21 12:00 UTC"
 
 
-@one_database
 def test_upcoming_names_the_hold_for_which_a_fire_time_waits(mine, clock, beat):
     mine.set_quiet_hours(DAY)
     mine.create("n", task="t", trigger=Once(START + MINUTE))
@@ -381,7 +360,6 @@ def test_upcoming_names_the_hold_for_which_a_fire_time_waits(mine, clock, beat):
     assert endless.wait_note == "held by alice"
 
 
-@one_database
 @pytest.mark.parametrize("catch_up", ["latest", "all", "none"])
 def test_no_run_waits_until_a_day_that_its_rule_excludes(dynbeat, mine, clock, beat, catch_up):
     dynbeat.calendars.upsert("holidays", dates=[date(2026, 11, 22), date(2026, 11, 23)])
@@ -400,7 +378,6 @@ def test_no_run_waits_until_a_day_that_its_rule_excludes(dynbeat, mine, clock, b
     assert mine.runs(status="skipped").items == ()
 
 
-@one_database
 def test_explain_names_the_quiet_hours_for_which_a_fire_time_waits(dynbeat, mine, clock, beat):
     mine.create("n", task="t", trigger=Cron("0 10 * * *"))
     mine.set_quiet_hours(DAY)
@@ -414,7 +391,6 @@ def test_explain_names_the_quiet_hours_for_which_a_fire_time_waits(dynbeat, mine
     assert "waits" in found.sentence
 
 
-@one_database
 @pytest.mark.parametrize(
     ("catch_up", "sent", "text"),
     [
@@ -447,7 +423,6 @@ def test_quiet_hours_that_are_newer_than_the_fire_time_are_named_alike(
     assert len(skips) == (catch_up != "all")
 
 
-@one_database
 def test_upcoming_of_fire_times_that_beat_has_not_claimed_follows_catch_up(mine, clock, beat):
     for catch_up in ("latest", "all", "none"):
         mine.create(catch_up, task="t", trigger=Every(HOUR, anchor=START), catch_up=catch_up)
@@ -462,7 +437,6 @@ def test_upcoming_of_fire_times_that_beat_has_not_claimed_follows_catch_up(mine,
     assert sent == {"latest": hours[2], "all": hours[0]}
 
 
-@one_database
 def test_a_fire_time_that_no_beat_may_catch_up_after_a_hold_is_not_upcoming(mine, clock, beat):
     mine.create("n", task="t", trigger=Every(HOUR, anchor=START), catch_up="none")
     mine.bound(actor="alice").hold(until=START + 1.5 * HOUR)
@@ -473,7 +447,6 @@ def test_a_fire_time_that_no_beat_may_catch_up_after_a_hold_is_not_upcoming(mine
     assert run_until(clock, beat, START + 2 * HOUR) == [(120, 120)]
 
 
-@one_database
 def test_a_preview_shows_the_hold_of_its_owner(mine):
     shown = partial(mine.preview, Cron("0 10,11 * * *"), "n", count=2)
     mine.bound(actor="alice").hold(reason="r", until=START + 1.5 * HOUR)
@@ -492,7 +465,6 @@ def test_a_preview_shows_the_hold_of_its_owner(mine):
     ] * 2
 
 
-@one_database
 def test_a_forecast_counts_the_runs_at_the_end_of_a_window(dynbeat, mine):
     mine.create("latest", task="t", trigger=HALF_HOURLY)
     mine.create("all", task="t", trigger=HALF_HOURLY, catch_up="all")
@@ -503,7 +475,6 @@ def test_a_forecast_counts_the_runs_at_the_end_of_a_window(dynbeat, mine):
     assert {row.start_at: row.runs for row in found.rows if row.runs} == {NOON: 1 + 6 + 2}
 
 
-@one_database
 def test_the_calls_show_audit_and_export_the_windows(mine):
     mine.set_quiet_hours([QuietHours("22:00", "07:00", days="mon-fri"), "sat,sun 00:00-00:00"])
     mine.bound(actor="alice", reason="asked").set_quiet_hours(DAY)
@@ -522,7 +493,6 @@ def test_the_calls_show_audit_and_export_the_windows(mine):
     assert len(mine.changes()) == 3
 
 
-@one_database
 @pytest.mark.parametrize(
     ("arguments", "field"),
     [
@@ -552,7 +522,6 @@ def test_windows_that_leave_no_time_with_those_of_everybody_are_refused(sqlite_u
         assert mine.set_quiet_hours(["20:00-07:00"]) == 0
 
 
-@one_database
 def test_days_with_blanks_and_capitals_are_stored_as_the_text_that_is_read_back(mine):
     mine.set_quiet_hours([QuietHours("22:00", "07:00", days=" Sat, sun")])
 
@@ -563,7 +532,6 @@ def test_days_with_blanks_and_capitals_are_stored_as_the_text_that_is_read_back(
     assert [str(window) for window in own.windows] == ["sat,sun 22:00-07:00"]
 
 
-@one_database
 @pytest.mark.parametrize("windows", ['["x"]', "5", "[5]"])
 def test_a_value_that_sql_wrote_is_refused_with_the_name_of_its_owner(dynbeat, mine, windows):
     mine.set_quiet_hours(DAY)
@@ -587,7 +555,6 @@ def test_the_same_windows_again_correct_a_schedule_that_sql_inserted(dynbeat, mi
     assert len(mine.changes("")) == 1
 
 
-@one_database
 def test_a_damaged_text_quarantines_only_its_schedule(dynbeat, mine, clock, beat, sent):
     for name in ("bad", "good"):
         mine.create(name, task="t", trigger=MINUTELY)
@@ -600,7 +567,6 @@ def test_a_damaged_text_quarantines_only_its_schedule(dynbeat, mine, clock, beat
     assert "quiet_hours" in mine.get("bad").error
 
 
-@one_database
 def test_quiet_hours_cost_a_claim_no_statement(dynbeat, mine, clock):
     mine.create("n", task="t", trigger=MINUTELY)
     found = []
@@ -681,7 +647,6 @@ def test_a_schedule_that_is_renamed_during_a_change_gets_the_windows(request, ki
         assert {row.name: row.next_run_at for row in mine.list()} == {"a": NOON, "m": NOON}
 
 
-@one_database
 def test_a_night_across_a_clock_change_ends_on_the_clock_of_the_owner(mine, clock):
     clock.advance(datetime(2027, 3, 27, 20, tzinfo=UTC) - clock.now())
     mine.set_timezone("Europe/Berlin")
@@ -704,6 +669,7 @@ def older(dynbeat):
     engine.dispose()
 
 
+@each_database
 def test_a_change_in_a_session_with_an_older_snapshot_writes_its_windows(mine, older):
     mine.set_quiet_hours(["22:00-07:00"])
     mine.set_quiet_hours(["23:00-07:00"])

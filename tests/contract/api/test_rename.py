@@ -20,7 +20,7 @@ from celery_dynbeat.api.reading import schedule_of
 from celery_dynbeat.beat.config_sync import sync
 from celery_dynbeat.db.models import Alert
 from tests.support.applications import MINUTELY, START, execute, instants
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 from tests.support.worker_stub import WorkerStub
 
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
@@ -79,7 +79,6 @@ def test_runs_of_the_old_name_are_found_until_a_schedule_has_it(mine, clock, bea
     ],
     ids=lambda trigger: trigger.spec,
 )
-@one_database
 def test_an_h_keeps_its_fire_times(mine, trigger):
     mine.set_timezone("America/New_York")
     before = mine.create("old", task="t", trigger=trigger)
@@ -96,7 +95,6 @@ def test_an_h_keeps_its_fire_times(mine, trigger):
     assert mine.get("new").timezone == mine.get("other").timezone
 
 
-@one_database
 def test_a_rename_back_and_forth_keeps_the_fire_times(mine):
     mine.create("old", task="t", trigger="H H * * *")
     fire_times = instants(mine.upcoming("old"))
@@ -107,7 +105,6 @@ def test_a_rename_back_and_forth_keeps_the_fire_times(mine):
     assert instants(mine.upcoming("old")) == fire_times
 
 
-@one_database
 def test_skipped_fire_times_stay(mine):
     mine.create("old", task="t", trigger="H H * * *")
     (first, *others) = instants(mine.upcoming("old", count=3))
@@ -120,7 +117,6 @@ def test_skipped_fire_times_stay(mine):
     assert instants(mine.upcoming("new", count=3)) == [first, *others]
 
 
-@one_database
 def test_the_offset_in_the_window_stays(mine):
     before = mine.create("old", task="t", trigger="0 10 * * *", window=3600)
 
@@ -150,6 +146,7 @@ def test_a_taken_name_is_refused_and_nothing_changes(dynbeat, mine):
     assert mine.rename("a", "c").name == "c"
 
 
+@each_database
 def test_of_two_renames_to_one_name_one_is_refused(mine):
     for name in "ab":
         mine.create(name, task="t", trigger=MINUTELY)
@@ -171,7 +168,6 @@ def test_of_two_renames_to_one_name_one_is_refused(mine):
     assert len(refused) == 1
 
 
-@one_database
 def test_a_rename_to_the_same_name_changes_nothing(mine):
     before = mine.create("n", task="t", trigger="H H * * *")
 
@@ -179,7 +175,6 @@ def test_a_rename_to_the_same_name_changes_nothing(mine):
     assert mine.changes(action="rename") == []
 
 
-@one_database
 @pytest.mark.parametrize("name", ["", " n", "n" * 256, "a\nb", 5, None])
 def test_an_invalid_name_is_refused(mine, name):
     mine.create("n", task="t", trigger=MINUTELY)
@@ -188,7 +183,6 @@ def test_an_invalid_name_is_refused(mine, name):
     assert raised.value.field == "new_name"
 
 
-@one_database
 def test_a_stale_version_is_refused(mine):
     mine.create("n", task="t", trigger=MINUTELY)
     with pytest.raises(ConflictError, match="another caller has changed it"):
@@ -196,7 +190,6 @@ def test_a_stale_version_is_refused(mine):
     assert mine.rename("n", "m", expected_version=1).version == 2
 
 
-@one_database
 def test_a_schedule_of_beat_schedule_keeps_its_name(dynbeat):
     dynbeat.app.conf.beat_schedule = {"a": {"task": "t", "schedule": 60}}
     sync(dynbeat.context)
@@ -205,7 +198,6 @@ def test_a_schedule_of_beat_schedule_keeps_its_name(dynbeat):
         dynbeat.schedules.for_owner("").rename("a", "b")
 
 
-@one_database
 def test_the_change_is_found_under_both_names(mine):
     mine.create("old", task="t", trigger="H H * * *")
     mine.bound(actor="ann", reason="why").rename("old", "new")
@@ -218,7 +210,6 @@ def test_the_change_is_found_under_both_names(mine):
         assert "trigger" not in change.before
 
 
-@one_database
 def test_alerts_have_the_new_name(dynbeat, mine, clock):
     mine.create("old", task="t", trigger=Every(60, anchor=START - DAY))
     opened = {"opened_at": clock.now(), "task": "t", "cause": "x"}
@@ -231,7 +222,6 @@ def test_alerts_have_the_new_name(dynbeat, mine, clock):
     assert [each.schedule for each in mine.alerts()] == ["new"]
 
 
-@one_database
 def test_the_runs_of_a_batch_continue_after_a_rename(mine, clock, beat, sent):
     mine.create("old", task="t", trigger=Every(60, anchor=START - DAY))
     mine.backfill("old", since=START - 5 * MINUTE, until=START, per_minute=6_000)
@@ -245,7 +235,6 @@ def test_the_runs_of_a_batch_continue_after_a_rename(mine, clock, beat, sent):
     assert {run.name for run in sent} == {"old"}
 
 
-@one_database
 def test_a_damaged_or_finished_schedule_can_be_renamed(dynbeat, mine, clock, beat):
     mine.create("once", task="t", trigger=Once(START + MINUTE))
     mine.create("damaged", task="t", trigger="H H * * *", window=60)
@@ -257,7 +246,6 @@ def test_a_damaged_or_finished_schedule_can_be_renamed(dynbeat, mine, clock, bea
     assert mine.rename("damaged", "b").state == "quarantined"
 
 
-@one_database
 def test_the_schedule_of_a_run_is_found_after_a_rename(dynbeat, mine, clock, beat):
     mine.create("old", task="t", trigger=MINUTELY, kwargs={"a": 1})
     clock.advance(MINUTE)
@@ -273,7 +261,6 @@ def test_the_schedule_of_a_run_is_found_after_a_rename(dynbeat, mine, clock, bea
     assert schedule_of(dynbeat.context, mine.get_run(run.id)) is None
 
 
-@one_database
 def test_update_names_the_call_that_renames(mine):
     mine.create("n", task="t", trigger=MINUTELY)
 

@@ -13,7 +13,7 @@ from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application
 from tests.support.ended_runs import end, end_all, start
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 
@@ -29,6 +29,7 @@ def failed(dynbeat, mine, clock, beat, sent):
     return mine.runs("n")[0]
 
 
+@each_database
 def test_a_rerun_is_a_new_run_with_the_fire_time_of_the_original(mine, beat, sent, failed):
     rerun = mine.rerun(failed.id)
 
@@ -40,7 +41,6 @@ def test_a_rerun_is_a_new_run_with_the_fire_time_of_the_original(mine, beat, sen
     assert mine.runs("n", status="failed") == [failed]
 
 
-@one_database
 def test_a_rerun_uses_what_the_schedule_says_now(mine, beat, sent, failed):
     mine.update("n", task="other", args=[2])
 
@@ -50,7 +50,6 @@ def test_a_rerun_uses_what_the_schedule_says_now(mine, beat, sent, failed):
     assert (sent[-1].task, sent[-1].args) == ("other", [2])
 
 
-@one_database
 def test_expires_after_counts_from_the_request_for_the_rerun(mine, clock, beat, sent, failed):
     mine.update("n", expires_after=30)
     clock.advance(HOUR / 2)
@@ -61,7 +60,6 @@ def test_expires_after_counts_from_the_request_for_the_rerun(mine, clock, beat, 
     assert sent[-1].expires_at == clock.now() + 30 * SECOND
 
 
-@one_database
 def test_a_rerun_that_beat_sends_again_keeps_the_fire_time(mine, clock, beat, sent, failed):
     rerun = mine.rerun(failed.id)
     beat.tick()
@@ -74,7 +72,6 @@ def test_a_rerun_that_beat_sends_again_keeps_the_fire_time(mine, clock, beat, se
     assert {run.fire_at for run in again} == {failed.fire_at}
 
 
-@one_database
 def test_a_rerun_of_a_rerun_names_the_original_and_comes_after_it(
     dynbeat, mine, beat, sent, failed
 ):
@@ -92,7 +89,6 @@ def test_a_rerun_of_a_rerun_names_the_original_and_comes_after_it(
     assert [run.id for run in mine.runs("n")] == [third.id, second.id, first.id, failed.id]
 
 
-@one_database
 @pytest.mark.parametrize("status", ["succeeded", "failed", "revoked"])
 def test_each_ended_run_can_run_again(dynbeat, mine, clock, beat, sent, status):
     mine.create("n", task="t", trigger=MINUTELY)
@@ -103,7 +99,6 @@ def test_each_ended_run_can_run_again(dynbeat, mine, clock, beat, sent, status):
     assert mine.rerun(sent[0].run_id).rerun_of == sent[0].run_id
 
 
-@one_database
 def test_the_fire_times_of_the_schedule_do_not_change(dynbeat, mine, clock, beat, sent, failed):
     before = mine.get("n")
     mine.rerun(failed.id)
@@ -134,7 +129,6 @@ def test_a_rerun_leaves_the_microsecond_of_a_fire_time_free(dynbeat, mine, clock
     assert fire_at in [run.fire_at for run in mine.runs("n", origin="schedule")]
 
 
-@one_database
 def test_a_rerun_starts_while_the_schedule_is_paused(mine, beat, sent, failed):
     mine.pause("n")
     rerun = mine.rerun(failed.id)
@@ -142,7 +136,6 @@ def test_a_rerun_starts_while_the_schedule_is_paused(mine, beat, sent, failed):
     assert sent[-1].run_id == rerun.id
 
 
-@one_database
 def test_a_pause_does_not_revoke_a_rerun(mine, beat, sent, failed):
     rerun = mine.rerun(failed.id)
     mine.pause("n")
@@ -150,13 +143,13 @@ def test_a_pause_does_not_revoke_a_rerun(mine, beat, sent, failed):
     assert sent[-1].run_id == rerun.id
 
 
-@one_database
 def test_a_delete_revokes_a_rerun(mine, failed):
     rerun = mine.rerun(failed.id)
     mine.delete("n")
     assert {run.id: run.status for run in mine.runs("n")}[rerun.id] == "revoked"
 
 
+@each_database
 def test_a_rerun_after_the_rollback_of_the_caller_does_not_exist(dynbeat, mine, failed):
     with Session(dynbeat.context.database.engine) as session:
         mine.bound(session=session).rerun(failed.id)
@@ -164,7 +157,6 @@ def test_a_rerun_after_the_rollback_of_the_caller_does_not_exist(dynbeat, mine, 
     assert mine.runs("n", origin="rerun") == []
 
 
-@one_database
 def test_an_unknown_run_is_not_found(dynbeat, mine, clock, failed):
     unknown = new_run_id(clock.now())
     other = dynbeat.schedules.for_owner("user:7")
@@ -182,7 +174,6 @@ def refusal(mine, run_id):
     return str(raised.value)
 
 
-@one_database
 def test_an_unfinished_run_is_refused(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(MINUTE)
@@ -190,7 +181,6 @@ def test_an_unfinished_run_is_refused(mine, clock, beat, sent):
     assert "the run is sent: wait until it ends" in refusal(mine, sent[0].run_id)
 
 
-@one_database
 def test_a_skipped_fire_time_is_refused(mine, clock, beat):
     mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(10 * MINUTE)
@@ -199,7 +189,6 @@ def test_a_skipped_fire_time_is_refused(mine, clock, beat):
     assert "backfill()" in refusal(mine, skipped.id)
 
 
-@one_database
 def test_a_run_of_a_deleted_schedule_is_refused(mine, failed):
     mine.delete("n")
     assert "'n' was deleted" in refusal(mine, failed.id)
@@ -210,7 +199,6 @@ def test_a_second_rerun_is_refused_while_the_first_is_unfinished(mine, failed):
     assert f"its rerun {first.id} is pending" in refusal(mine, failed.id)
 
 
-@one_database
 def test_a_task_that_is_not_allowed_is_refused(database_url, clock, failed):
     with application(
         database_url, clock=clock, owner_limits={"*": {"allowed_tasks": ["reports.*"]}}
@@ -229,6 +217,7 @@ def test_reruns_are_pruned_like_manual_runs(dynbeat, mine, clock, beat, sent, fa
     assert rerun.id not in {run.id for run in mine.runs("n")}
 
 
+@each_database
 def test_two_beats_send_a_rerun_once(dynbeat, mine, beat, failed):
     other = ManualBeat(dynbeat)
     mine.rerun(failed.id)
@@ -244,6 +233,7 @@ def test_the_history_keeps_the_unique_key(dynbeat, mine, failed):
         assert rows.scalar() == 2
 
 
+@each_database
 def test_a_transaction_with_an_old_snapshot_makes_no_second_rerun(dynbeat, mine, failed):
     """At REPEATABLE READ, MySQL shows no rerun that is newer than the snapshot."""
     database = dynbeat.context.database

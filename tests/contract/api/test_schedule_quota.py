@@ -12,7 +12,7 @@ from celery_dynbeat import Every, InvalidArgumentError, LimitError
 from celery_dynbeat.db.models import Owner
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, application
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 OWNER = "user:42"
 LIMIT = "dynbeat_owner_limits: max_schedules"
@@ -30,7 +30,6 @@ def new(name, *, owner=OWNER, task="t", trigger=MINUTELY):
     return {"owner": owner, "name": name, "task": task, "trigger": trigger}
 
 
-@one_database
 @pytest.mark.parametrize("name", ["create", "upsert"])
 def test_an_owner_at_the_limit_cannot_create_another_schedule(limited, name):
     dynbeat = limited(owner_limits={"*": {"max_schedules": 2}})
@@ -48,7 +47,6 @@ def test_an_owner_at_the_limit_cannot_create_another_schedule(limited, name):
     assert names(dynbeat) == ["a", "b"]
 
 
-@one_database
 def test_at_the_limit_an_upsert_updates_and_a_delete_frees_a_place(limited):
     mine = owned(limited(owner_limits={"*": {"max_schedules": 1}}))
     mine.create("a", task="t", trigger=MINUTELY)
@@ -59,7 +57,6 @@ def test_at_the_limit_an_upsert_updates_and_a_delete_frees_a_place(limited):
     assert mine.create("b", task="t", trigger=MINUTELY).name == "b"
 
 
-@one_database
 def test_each_owner_has_its_own_count_and_the_application_has_no_limit(limited):
     dynbeat = limited(owner_limits={"*": {"max_schedules": 1}})
 
@@ -70,7 +67,6 @@ def test_each_owner_has_its_own_count_and_the_application_has_no_limit(limited):
     assert len(dynbeat.schedules.list()) == 5
 
 
-@one_database
 def test_create_many_creates_nothing_when_one_owner_exceeds_the_limit(limited):
     dynbeat = limited(owner_limits={"*": {"max_schedules": 2}})
     owned(dynbeat).create("a", task="t", trigger=MINUTELY)
@@ -102,6 +98,7 @@ def test_a_rejection_leaves_the_callers_transaction_usable_and_unchanged(limited
 
 
 @pytest.mark.parametrize("ending", ["commit", "rollback"])
+@each_database
 def test_a_create_waits_for_the_uncommitted_create_of_the_same_owner(limited, ending):
     dynbeat = limited(owner_limits={"*": {"max_schedules": 1}})
     mine, results = owned(dynbeat), []
@@ -142,6 +139,7 @@ def test_an_uncommitted_create_does_not_delay_the_owners_runs(request, clock, ki
 
 
 @pytest.mark.parametrize("name", ["create", "upsert", "create_many"])
+@each_database
 def test_concurrent_creates_cannot_exceed_the_limit(limited, name):
     dynbeat, results = limited(owner_limits={"*": {"max_schedules": 5}}), []
     start = threading.Barrier(20)
@@ -188,7 +186,6 @@ def test_an_old_snapshot_does_not_hide_the_schedules_of_other_transactions(reque
     engine.dispose()
 
 
-@one_database
 def test_delete_owner_deletes_the_row_of_the_owner(limited):
     dynbeat = limited(owner_limits={"*": {"max_schedules": 1}})
     owned(dynbeat).create("a", task="t", trigger=MINUTELY)
@@ -200,6 +197,7 @@ def test_delete_owner_deletes_the_row_of_the_owner(limited):
     assert owned(dynbeat).create("b", task="t", trigger=MINUTELY).name == "b"
 
 
+@each_database
 def test_without_a_limit_owners_are_not_locked(limited):
     dynbeat = limited()
     owned(dynbeat).upsert("a", task="t", trigger=MINUTELY)

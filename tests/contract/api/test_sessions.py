@@ -12,6 +12,7 @@ from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database
 from tests.support.applications import MINUTELY, START, application
 from tests.support.databases import pool_of
+from tests.support.suites import each_database
 
 
 @pytest.fixture
@@ -92,6 +93,7 @@ def test_the_query_of_a_url_is_not_shown():
     assert "s3cret" not in database.shown_url
 
 
+@each_database
 def test_a_rejected_edit_changes_nothing_in_the_callers_transaction(dynbeat, mine, clock):
     before = mine.create("n", task="t", trigger=Once(START + timedelta(hours=1)))
     clock.advance(timedelta(minutes=1))
@@ -105,6 +107,7 @@ def test_a_rejected_edit_changes_nothing_in_the_callers_transaction(dynbeat, min
 
 
 @pytest.mark.parametrize("how", ["delete", "delete_owner"])
+@each_database
 def test_a_new_schedule_does_not_inherit_the_history_of_a_deleted_one(
     engine, database_url, clock, how
 ):

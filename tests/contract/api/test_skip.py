@@ -17,7 +17,7 @@ from celery_dynbeat import (
 from celery_dynbeat.api import timing
 from celery_dynbeat.api.owner import OwnerSchedules
 from tests.support.applications import MINUTELY, START, instants
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 MINUTE = timedelta(minutes=1)
 
@@ -36,7 +36,6 @@ def skipped(mine):
     return [each.fire_at for each in upcoming if each.is_skipped]
 
 
-@one_database
 @pytest.mark.usefixtures("made")
 def test_the_next_fire_time_is_left_out_at_once(mine):
     assert mine.skip("n", at(1)[0]).next_run_at == START + 2 * MINUTE
@@ -48,7 +47,6 @@ def test_the_next_fire_time_is_left_out_at_once(mine):
     assert mine.runs() == []
 
 
-@one_database
 @pytest.mark.usefixtures("made")
 def test_upcoming_says_who_skipped_and_why(dynbeat, mine):
     with dynbeat.acting(actor="alice@example.com", reason="ticket 12"):
@@ -70,7 +68,6 @@ def test_upcoming_says_who_skipped_and_why(dynbeat, mine):
     ]
 
 
-@one_database
 @pytest.mark.usefixtures("made")
 def test_the_audit_has_one_row_for_each_edit(mine):
     mine.skip("n", at(1)[0], reason="holiday")
@@ -84,6 +81,7 @@ def test_the_audit_has_one_row_for_each_edit(mine):
 
 
 @pytest.mark.usefixtures("made")
+@each_database
 def test_a_second_skip_of_the_same_fire_time_changes_nothing(mine):
     first = mine.skip("n", at(1)[0], reason="holiday")
 
@@ -91,7 +89,6 @@ def test_a_second_skip_of_the_same_fire_time_changes_nothing(mine):
     assert mine.upcoming("n", count=1, with_skipped=True)[0].reason == "skipped by a call: holiday"
 
 
-@one_database
 def test_both_calls_are_edits(mine, made):
     assert mine.skip("n", at(1)[0], expected_version=made.version).version == made.version + 1
     with pytest.raises(ConflictError, match="another caller has changed it"):
@@ -111,7 +108,6 @@ def test_unskip_puts_the_fire_time_back(mine):
     assert mine.runs() == []
 
 
-@one_database
 @pytest.mark.usefixtures("made")
 def test_other_instants_are_refused_with_the_nearest_fire_times(mine, clock):
     clock.advance(MINUTE / 2)
@@ -132,7 +128,6 @@ def test_other_instants_are_refused_with_the_nearest_fire_times(mine, clock):
     assert mine.runs() == []
 
 
-@one_database
 def test_fire_times_beyond_the_span_are_refused_and_beyond_max_runs_are_not(mine):
     span = {"start_at": at(3)[0], "end_at": at(5)[0]}
     mine.create("n", task="t", trigger=Every(60, anchor=START), max_runs=1, **span)
@@ -147,7 +142,6 @@ def test_fire_times_beyond_the_span_are_refused_and_beyond_max_runs_are_not(mine
     assert instants(mine.upcoming("n")) == at(5)
 
 
-@one_database
 @pytest.mark.usefixtures("made")
 def test_unskip_of_another_fire_time_is_refused(mine, clock):
     mine.skip("n", at(2)[0])
@@ -163,7 +157,6 @@ def test_unskip_of_another_fire_time_is_refused(mine, clock):
         mine.unskip("n", at(2)[0])
 
 
-@one_database
 @pytest.mark.parametrize("puts_back", [True, False])
 def test_a_schedule_without_other_fire_times_finishes_at_the_skipped_one(
     mine, clock, beat, sent, puts_back
@@ -186,7 +179,6 @@ def test_a_schedule_without_other_fire_times_finishes_at_the_skipped_one(
         mine.skip("n", when + MINUTE)
 
 
-@one_database
 @pytest.mark.usefixtures("made")
 def test_a_paused_schedule_keeps_its_skips(mine, clock):
     mine.skip("n", at(2)[0])
@@ -204,7 +196,6 @@ def test_a_paused_schedule_keeps_its_skips(mine, clock):
     assert mine.unskip("n", at(3)[0]).next_run_at == at(3)[0]
 
 
-@one_database
 @pytest.mark.usefixtures("made")
 def test_skips_that_an_edited_trigger_does_not_yield_have_no_effect(mine):
     for minute in at(1, 2, 3, 4):
@@ -222,7 +213,6 @@ def test_skips_that_an_edited_trigger_does_not_yield_have_no_effect(mine):
     assert instants(mine.upcoming("n", count=2)) == at(5, 6)
 
 
-@one_database
 @pytest.mark.parametrize("is_fire_time", [True, False])
 @pytest.mark.usefixtures("made")
 def test_the_trigger_before_an_edit_decides_about_the_skips_that_have_passed(
@@ -240,7 +230,6 @@ def test_the_trigger_before_an_edit_decides_about_the_skips_that_have_passed(
     assert recorded == {**dict.fromkeys(at(1) * is_fire_time, "skipped"), at(2)[0]: "sent"}
 
 
-@one_database
 @pytest.mark.usefixtures("made")
 def test_the_number_of_skips_is_bounded(mine, clock, beat, monkeypatch):
     monkeypatch.setattr(timing, "MAX_SKIPPED", 3)
@@ -254,7 +243,6 @@ def test_the_number_of_skips_is_bounded(mine, clock, beat, monkeypatch):
     mine.skip("n", at(5)[0])
 
 
-@one_database
 def test_the_skips_of_a_paused_schedule_are_bounded(mine, clock, monkeypatch):
     monkeypatch.setattr(timing, "MAX_SKIPPED", 3)
     mine.create("n", task="t", trigger=MINUTELY, enabled=False)
@@ -266,7 +254,6 @@ def test_the_skips_of_a_paused_schedule_are_bounded(mine, clock, monkeypatch):
         mine.skip("n", at(4)[0])
 
 
-@one_database
 def test_skips_that_are_no_fire_times_any_more_do_not_count(mine, monkeypatch):
     monkeypatch.setattr(timing, "MAX_SKIPPED", 3)
     mine.create("n", task="t", trigger=MINUTELY)
@@ -277,7 +264,6 @@ def test_skips_that_are_no_fire_times_any_more_do_not_count(mine, monkeypatch):
     mine.skip("n", instants(mine.upcoming("n", count=1))[0])
 
 
-@one_database
 def test_a_new_one_off_runs_at_an_instant_that_was_skipped_before(mine, clock, beat, sent):
     mine.create("once", task="t", trigger=Once(START + MINUTE / 2))
     mine.skip("once", START + MINUTE / 2)
@@ -289,7 +275,6 @@ def test_a_new_one_off_runs_at_an_instant_that_was_skipped_before(mine, clock, b
     assert [run.name for run in sent] == ["once"]
 
 
-@one_database
 def test_skips_that_would_make_the_plans_too_costly_are_refused(mine, clock, beat, sent):
     # One day of a year is left: each search goes through all the others.
     daily = Every(86_400, anchor=START)
@@ -321,7 +306,6 @@ def test_an_edit_that_is_refused_because_of_skips_is_not_written_in_part(dynbeat
     assert mine.get("n") == before
 
 
-@one_database
 @pytest.mark.usefixtures("made")
 def test_another_owner_cannot_skip(dynbeat, mine):
     other = dynbeat.schedules.for_owner("user:7")
@@ -332,6 +316,7 @@ def test_another_owner_cannot_skip(dynbeat, mine):
 
 
 @pytest.mark.usefixtures("made")
+@each_database
 def test_a_rollback_of_the_caller_undoes_a_skip(dynbeat, mine):
     with Session(dynbeat.context.database.engine) as session:
         mine.bound(session=session).skip("n", at(1)[0])
@@ -353,7 +338,6 @@ def test_a_fire_time_that_has_a_run_is_refused(mine, clock):
     assert instants(mine.upcoming("n", count=1)) == [row.fire_at]
 
 
-@one_database
 def test_a_moved_one_off_is_not_skipped(mine):
     mine.create("n", task="t", trigger=Once(at(5)[0]))
     mine.skip("n", at(5)[0])

@@ -22,7 +22,7 @@ from celery_dynbeat.api.audit import acting
 from celery_dynbeat.db.models import Owner
 from tests.support.applications import START, execute, instants
 from tests.support.lock_waits import wait_for_lock_wait
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 HOUR = timedelta(hours=1)
 NINE = Cron("0 9 * * *")
@@ -34,7 +34,6 @@ def local(schedule, zone):
     return schedule.next_run_at.astimezone(ZoneInfo(zone)).hour
 
 
-@one_database
 def test_an_owner_without_a_zone_has_that_of_the_setting(limited):
     mine = limited(timezone=BERLIN).schedules.for_owner("user:42")
 
@@ -42,7 +41,6 @@ def test_an_owner_without_a_zone_has_that_of_the_setting(limited):
     assert mine.create("a", task="t", trigger=NINE).timezone == BERLIN
 
 
-@one_database
 def test_a_new_trigger_without_a_zone_gets_the_zone_of_its_owner(dynbeat, mine):
     mine.set_timezone(SEOUL)
 
@@ -89,7 +87,6 @@ def test_a_change_moves_the_schedules_that_follow_the_zone_and_no_others(mine):
         assert after[name] == before[name]
 
 
-@one_database
 def test_the_same_zone_again_changes_nothing(mine):
     mine.create("a", task="t", trigger=NINE)
     mine.set_timezone(SEOUL)
@@ -99,7 +96,6 @@ def test_the_same_zone_again_changes_nothing(mine):
     assert mine.get("a") == before
 
 
-@one_database
 def test_none_returns_to_the_zone_of_the_setting(mine):
     before = mine.create("a", task="t", trigger=NINE)
     mine.set_timezone(SEOUL)
@@ -109,7 +105,6 @@ def test_none_returns_to_the_zone_of_the_setting(mine):
     assert (mine.timezone(), mine.get("a").next_run_at) == ("UTC", before.next_run_at)
 
 
-@one_database
 def test_only_the_parts_of_a_combination_that_name_no_zone_move(mine):
     both = AnyOf(NINE, Cron("0 12 * * *", timezone=BERLIN))
     days = NINE.excluding(date(2026, 11, 22), timezone="America/New_York")
@@ -133,7 +128,6 @@ def fire_times(trigger, count=5):
     return found
 
 
-@one_database
 def test_parts_that_become_equal_in_a_zone_are_apart_again_in_another(mine):
     trigger = AnyOf(NINE, Cron("0 9 * * *", timezone=SEOUL))
     mine.create("a", task="t", trigger=trigger)
@@ -144,7 +138,6 @@ def test_parts_that_become_equal_in_a_zone_are_apart_again_in_another(mine):
     assert mine.get("a").trigger == trigger.in_zone(BERLIN)
 
 
-@one_database
 def test_a_change_sends_the_fire_time_that_is_due_and_none_retroactively(mine, beat, clock, sent):
     mine.create("a", task="t", trigger=Cron("0 10 * * *"))
     clock.advance(HOUR + timedelta(minutes=5))
@@ -157,7 +150,6 @@ def test_a_change_sends_the_fire_time_that_is_due_and_none_retroactively(mine, b
     assert mine.get("a").next_run_at == datetime(2026, 11, 22, 9, tzinfo=UTC)
 
 
-@one_database
 def test_a_paused_schedule_stays_paused_and_resumes_in_the_new_zone(mine, clock):
     mine.create("a", task="t", trigger=NINE, enabled=False)
     clock.advance(timedelta(days=1, hours=1))
@@ -170,7 +162,6 @@ def test_a_paused_schedule_stays_paused_and_resumes_in_the_new_zone(mine, clock)
     assert local(mine.resume("a"), SEOUL) == 9
 
 
-@one_database
 def test_a_finished_schedule_stays_finished(mine, beat, clock):
     mine.create("a", task="t", trigger=Cron("0 * * * *"), max_runs=1)
     clock.advance(HOUR)
@@ -185,7 +176,6 @@ def test_a_finished_schedule_stays_finished(mine, beat, clock):
     assert after.timezone == "Asia/Kathmandu"
 
 
-@one_database
 def test_damaged_rows_do_not_prevent_the_change(dynbeat, mine):
     for name in ("good", "trigger", "quarantined"):
         mine.create(name, task="t", trigger=NINE)
@@ -205,7 +195,6 @@ def test_damaged_rows_do_not_prevent_the_change(dynbeat, mine):
     assert local(mine.resume("quarantined"), SEOUL) == 9
 
 
-@one_database
 def test_a_trigger_that_never_fires_in_the_new_zone_is_quarantined(mine):
     # 02:00 on Monday in Seoul is on a Sunday in UTC.
     trigger = Cron("0 9 * * mon").excluding(Cron("0 2 * * mon", timezone=SEOUL))
@@ -233,7 +222,6 @@ def test_the_change_joins_the_callers_transaction(dynbeat, mine):
     assert (mine.timezone(), mine.get("a")) == ("UTC", before)
 
 
-@one_database
 def test_a_change_is_an_edit_of_each_schedule(mine):
     made = mine.create("a", task="t", trigger=NINE)
     mine.set_timezone(SEOUL)
@@ -242,7 +230,6 @@ def test_a_change_is_an_edit_of_each_schedule(mine):
         mine.update("a", description="x", expected_version=made.version)
 
 
-@one_database
 def test_an_owner_does_not_change_the_schedules_of_another(dynbeat, mine):
     other = dynbeat.schedules.for_owner("user:4")
     before = other.create("a", task="t", trigger=NINE)
@@ -252,7 +239,6 @@ def test_an_owner_does_not_change_the_schedules_of_another(dynbeat, mine):
     assert (other.get("a"), other.timezone()) == (before, "UTC")
 
 
-@one_database
 def test_a_deleted_owner_has_no_zone(dynbeat, mine):
     mine.set_timezone(SEOUL)
 
@@ -261,7 +247,6 @@ def test_a_deleted_owner_has_no_zone(dynbeat, mine):
     assert mine.timezone() == "UTC"
 
 
-@one_database
 @pytest.mark.parametrize(
     ("zone", "reason"),
     [("Asia/Soul", "did you mean 'Asia/Seoul'"), (9, "must be a name"), ("", "unknown time zone")],
@@ -284,6 +269,7 @@ def test_more_schedules_than_one_batch_all_move(dynbeat, mine, monkeypatch):
     assert sum(local(each, SEOUL) == 9 for each in mine.list() if each.inherits_timezone) == 15
 
 
+@each_database
 def test_the_change_waits_for_a_create_in_the_old_zone_and_moves_its_schedule(dynbeat, mine):
     mine.create("first", task="t", trigger=NINE)
     changed = []
@@ -302,6 +288,7 @@ def test_the_change_waits_for_a_create_in_the_old_zone_and_moves_its_schedule(dy
 
 
 @pytest.mark.parametrize("name", ["create", "upsert", "update", "create_many"])
+@each_database
 def test_a_create_waits_for_a_change_and_uses_the_new_zone(dynbeat, mine, name):
     mine.create("first", task="t", trigger=NINE)
     call = {
@@ -327,6 +314,7 @@ def test_a_create_waits_for_a_change_and_uses_the_new_zone(dynbeat, mine, name):
     assert {schedule.timezone for schedule in mine.list()} == {SEOUL}
 
 
+@each_database
 def test_creates_of_one_owner_do_not_wait_for_each_other(dynbeat, mine):
     mine.create("first", task="t", trigger=NINE)
     if dynbeat.context.database.capabilities.embedded:
@@ -340,7 +328,6 @@ def test_creates_of_one_owner_do_not_wait_for_each_other(dynbeat, mine):
     assert len(mine.list()) == 3
 
 
-@one_database
 def test_a_trigger_that_needs_no_zone_writes_no_owner(dynbeat, mine):
     mine.create("a", task="t", trigger=Every(60))
     mine.create("b", task="t", trigger=Cron("0 9 * * *", timezone=SEOUL))
@@ -349,7 +336,6 @@ def test_a_trigger_that_needs_no_zone_writes_no_owner(dynbeat, mine):
         assert session.scalars(select(Owner.owner)).all() == []
 
 
-@one_database
 def test_the_stored_trigger_is_the_text_of_a_damaged_row(dynbeat, mine):
     mine.create("a", task="t", trigger=Cron("0 9 * * *", timezone="Asia/Seoul"))
     assert mine.get("a").stored_trigger == {
@@ -365,7 +351,6 @@ def test_the_stored_trigger_is_the_text_of_a_damaged_row(dynbeat, mine):
     assert damaged.stored_trigger == {"kind": "moon", "spec": "full", "timezone": "Asia/Seoul"}
 
 
-@one_database
 @pytest.mark.parametrize(
     "trigger",
     [NINE, Cron("0 9 * * *", timezone=BERLIN), NINE.excluding(date(2026, 12, 25))],
@@ -378,6 +363,7 @@ def test_the_json_of_a_schedule_has_the_text_of_its_rule(mine, trigger):
     assert made.to_dict()["rule"] == made.rule == trigger.to_text()
 
 
+@each_database
 def test_a_damaged_rule_has_no_text(dynbeat, mine):
     mine.create("a", task="t", trigger=NINE)
     execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'x'")
@@ -400,7 +386,6 @@ def test_the_given_trigger_creates_a_schedule_that_follows_the_zone_likewise(min
     assert (copy.timezone, copy.inherits_timezone) == (made.timezone, made.inherits_timezone)
 
 
-@one_database
 def test_a_change_is_audited_for_the_owner_and_for_each_schedule(mine):
     mine.create("a", task="t", trigger=NINE)
     mine.create("b", task="t", trigger=Every(60))
@@ -418,7 +403,6 @@ def test_a_change_is_audited_for_the_owner_and_for_each_schedule(mine):
         )
 
 
-@one_database
 def test_a_skip_has_an_effect_only_if_the_new_zone_yields_its_fire_time(mine):
     hourly = mine.create("hourly", task="t", trigger=Cron("0 * * * *"))
     nine = mine.create("nine", task="t", trigger=NINE)
@@ -453,7 +437,6 @@ def test_a_change_with_quiet_hours_locks_schedules_in_the_order_of_their_names(d
     assert moved == [1]
 
 
-@one_database
 @pytest.mark.parametrize(
     "edit",
     [

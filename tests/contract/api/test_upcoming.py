@@ -10,7 +10,6 @@ from celery_dynbeat import Cron, Every, InvalidArgumentError, Once
 from celery_dynbeat.testing import FrozenClock, ManualBeat
 from tests.support.applications import START, instants
 from tests.support.property_application import EXAMPLE_FACTOR, delete_all_rows, prepared_application
-from tests.support.suites import one_database
 
 COUNT = 8
 
@@ -133,7 +132,6 @@ def test_upcoming_equals_what_beat_sends_on_postgresql(postgresql_url):
     check(postgresql_url, examples=10)
 
 
-@one_database
 @pytest.mark.parametrize("way", ["pause", "finish"])
 def test_a_schedule_that_no_longer_fires_has_no_upcoming_fire_times(mine, clock, beat, way):
     mine.create("n", task="t", trigger=Every(60), max_runs=1)

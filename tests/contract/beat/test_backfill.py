@@ -25,7 +25,7 @@ from celery_dynbeat.telemetry.events import FireTimesSkipped
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application
 from tests.support.ended_runs import end_all
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 DAY = 24 * HOUR
@@ -109,6 +109,7 @@ def test_beat_sleeps_until_the_next_turn(mine, beat):
     assert beat.tick() == 3 * SECOND
 
 
+@each_database
 def test_a_batch_is_listed_counted_and_cancelled_by_its_id(dynbeat, mine, clock, beat, sent):
     mine.create("n", task="t", trigger=HOURLY)
     manual = mine.run_now("n")
@@ -299,7 +300,6 @@ def test_a_backfill_runs_fire_times_that_beat_recorded_as_skipped(mine, clock, b
     ]
 
 
-@one_database
 @pytest.mark.parametrize(
     ("first", "last", "left"),
     [
@@ -345,6 +345,7 @@ def test_a_backfill_removes_fire_times_from_each_skipped_row_that_covers_them(mi
     assert [(row[0], row[3]) for row in after if row[1] == "skipped"] == [(2, 2), (11, 1)]
 
 
+@each_database
 def test_a_bounded_count_is_used_as_it_is(mine, clock, beat):
     mine.create("n", task="t", trigger=SLOWLY_COUNTED)
     clock.advance(1500 * HOUR)
@@ -444,6 +445,7 @@ class CrashError(BaseException):
 
 
 @pytest.mark.parametrize("point", ["swept", "published"])
+@each_database
 def test_the_next_beat_continues_a_batch_after_a_crash(dynbeat, mine, clock, beat, sent, point):
     def failpoint(passed):
         if passed == point:
@@ -465,6 +467,7 @@ def test_the_next_beat_continues_a_batch_after_a_crash(dynbeat, mine, clock, bea
     assert [row[1] for row in kept(mine)] == ["sent"] * 3
 
 
+@each_database
 def test_several_beats_send_each_run_once(database_url, mine, clock):
     for number in range(20):
         mine.create(f"n{number}", task="t", trigger=HOURLY)
@@ -496,6 +499,7 @@ def test_several_beats_send_each_run_once(database_url, mine, clock):
     assert set(fires.values()) == {1}
 
 
+@each_database
 def test_a_run_that_must_not_overlap_waits_for_an_edit_that_locks_its_schedule(
     dynbeat, mine, clock, beat, sent
 ):
@@ -554,6 +558,7 @@ def test_a_batch_that_waits_neither_stops_a_fire_time_nor_is_replaced_by_it(
     assert (fired, counts) == ([at(1)], {"pending": 2, "succeeded": 1})
 
 
+@each_database
 def test_ten_waiting_runs_of_a_schedule_are_not_asked_each_second(dynbeat, mine, clock, beat, sent):
     mine.create("n", task="t", trigger=HOURLY, overlap="skip")
     batch = mine.backfill("n", since=at(-10), until=at(0), per_minute=6_000)
@@ -572,6 +577,7 @@ def test_ten_waiting_runs_of_a_schedule_are_not_asked_each_second(dynbeat, mine,
     assert mine.get_batch(batch.batch_id).counts == {"pending": 9, "sent": 1}
 
 
+@each_database
 def test_the_next_run_is_asked_when_the_first_was_cancelled(mine, clock, beat, sent, finish):
     mine.create("n", task="t", trigger=HOURLY, overlap="skip")
     mine.backfill("n", since=at(-3), until=at(0), per_minute=6_000)
@@ -670,7 +676,6 @@ def test_an_unknown_schedule_raises_schedule_not_found(mine):
         mine.backfill("n", since=at(-1), until=at(0))
 
 
-@one_database
 @pytest.mark.parametrize(
     ("given", "field", "reason"),
     [
@@ -710,6 +715,7 @@ def test_an_end_slightly_in_the_future_counts_as_now(mine, clock):
     assert mine.backfill("n", since=at(-1), until=START + SECOND).total == 1
 
 
+@each_database
 def test_a_backfill_rolls_back_with_the_transaction_of_the_caller(dynbeat, mine, beat, sent):
     mine.create("n", task="t", trigger=HOURLY)
     with dynbeat.context.database._session() as session:

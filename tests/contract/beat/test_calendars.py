@@ -13,6 +13,7 @@ from celery_dynbeat.beat.claim import claim
 from celery_dynbeat.store import calendars as calendars_store
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import START, execute
+from tests.support.suites import each_database
 
 NAME = "holidays"
 DAILY = Cron("0 12 * * *")
@@ -92,6 +93,7 @@ def test_plans_come_in_batches(calendars, mine, beat, monkeypatch):
     assert {each.next_run_at for each in mine.list()} == {at(SUNDAY)}
 
 
+@each_database
 def test_a_locked_schedule_is_planned_later_and_delays_no_other(
     calendars, dynbeat, mine, beat, clock, monkeypatch
 ):
@@ -118,6 +120,7 @@ def test_a_locked_schedule_is_planned_later_and_delays_no_other(
     assert {each.next_run_at for each in mine.list()} == {at(SUNDAY)}
 
 
+@each_database
 def test_two_beats_share_the_work(calendars, dynbeat, mine, monkeypatch):
     monkeypatch.setattr(replanning, "BATCH_SIZE", 2)
     mine.create_many([{"name": f"n{n}", "task": "t", "trigger": USING} for n in range(7)])
@@ -136,6 +139,7 @@ class CrashError(BaseException):
     """Beat crashes."""
 
 
+@each_database
 def test_a_crash_loses_no_schedule(calendars, dynbeat, mine, beat, monkeypatch):
     monkeypatch.setattr(replanning, "BATCH_SIZE", 2)
     mine.create_many([{"name": f"n{n}", "task": "t", "trigger": USING} for n in range(5)])
@@ -296,6 +300,7 @@ def test_the_last_fire_time_is_sent_before_the_quarantine(calendars, mine, beat,
     assert mine.get("n").finished_at is not None
 
 
+@each_database
 def test_a_resume_does_not_finish_a_schedule_that_a_calendar_blocks(calendars, mine, beat):
     mine.create("n", task="t", trigger=USING)
     mine.pause("n")
@@ -354,6 +359,7 @@ def test_a_row_inserted_by_hand_is_planned_and_linked(calendars, dynbeat, mine, 
 @pytest.mark.parametrize(
     ("after", "is_linked"), [("SKIP LOCKED", True), ("dynbeat_calendar.dates", False)]
 )
+@each_database
 def test_no_row_is_planned_without_a_link_to_a_calendar_that_is_created_meanwhile(
     dynbeat, mine, beat, clock, after, is_linked
 ):
@@ -490,6 +496,7 @@ def test_a_one_off_that_an_edit_moves_into_the_past_is_not_finished(calendars, m
 
 
 @pytest.mark.parametrize("trigger", [Once(at(SATURDAY)), DAILY])
+@each_database
 def test_a_claim_finishes_no_schedule_that_a_new_day_blocks(
     calendars, dynbeat, mine, clock, beat, trigger
 ):
@@ -590,6 +597,7 @@ def test_a_fire_time_on_a_removed_day_is_not_lost_in_an_outage(
     assert mine.get("n").next_run_at == at(MONDAY)
 
 
+@each_database
 def test_skip_finishes_no_schedule_that_a_calendar_blocks(calendars, mine, beat):
     calendars.upsert(NAME, dates=[SUNDAY, MONDAY])
     mine.create("n", task="t", trigger=USING, end_at=at(MONDAY) + HOUR)
@@ -623,6 +631,7 @@ def test_a_schedule_that_is_too_costly_in_a_new_zone_recovers(calendars, mine, b
     assert (mine.get("n").error, mine.get("n").next_run_at.date()) == (None, MONDAY)
 
 
+@each_database
 def test_an_edit_of_a_calendar_does_not_block_new_schedules(calendars, dynbeat, mine):
     if dynbeat.context.database.engine.dialect.name != "postgresql":
         pytest.skip("only PostgreSQL has locks that admit new links")
@@ -638,6 +647,7 @@ def test_an_edit_of_a_calendar_does_not_block_new_schedules(calendars, dynbeat, 
     assert calendars.get(NAME).waiting_schedules.count == 1
 
 
+@each_database
 def test_schedules_of_a_locked_calendar_do_not_delay_the_plans_of_others(
     limited, clock, monkeypatch
 ):
@@ -779,6 +789,7 @@ def test_a_late_link_is_planned_while_notifications_arrive(calendars, dynbeat, m
     assert calendars.get(NAME).waiting_schedules.count == 0
 
 
+@each_database
 def test_locked_schedules_of_many_calendars_do_not_delay_the_other_calendars(
     calendars, dynbeat, mine, beat, monkeypatch, clock
 ):

@@ -11,6 +11,7 @@ from celery_dynbeat.beat.claim import claim
 from celery_dynbeat.store.schedules import due
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application
+from tests.support.suites import each_database
 from tests.support.waiting import wait_until
 
 MINUTE = timedelta(minutes=1)
@@ -28,6 +29,7 @@ def claim_once(dynbeat, session, clock):
     return claim(session, now=clock.now(), settings=dynbeat.context.settings)
 
 
+@each_database
 def test_a_claim_skips_rows_that_another_beat_has_locked_or_waits_for_them(dynbeat, mine, clock):
     for name in ("a", "b", "c"):
         mine.create(name, task="t", trigger=MINUTELY)
@@ -54,6 +56,7 @@ def test_a_claim_skips_rows_that_another_beat_has_locked_or_waits_for_them(dynbe
     assert others == [["a", "b", "c"] if database.capabilities.embedded else ["b", "c"]]
 
 
+@each_database
 def test_a_claim_that_rolls_back_changes_nothing(dynbeat, mine, clock, beat, sent):
     before = mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(MINUTE)

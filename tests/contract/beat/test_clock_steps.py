@@ -14,6 +14,7 @@ from celery_dynbeat.worker.start_decision import StartAction
 from tests.support.applications import MINUTELY, START
 from tests.support.property_application import EXAMPLE_FACTOR, delete_all_rows, prepared_application
 from tests.support.simulated_cluster import SimulatedCluster
+from tests.support.suites import each_database
 
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
 #: Rare enough to send each fire time of several years.
@@ -161,6 +162,7 @@ def running(dynbeat, mine, beat):
     return running
 
 
+@each_database
 def test_a_run_of_a_live_worker_is_not_lost_when_the_clock_is_set_back(mine, clock, beat, running):
     cluster = running()
     clock.advance(-timedelta(seconds=5))
@@ -172,6 +174,7 @@ def test_a_run_of_a_live_worker_is_not_lost_when_the_clock_is_set_back(mine, clo
     assert [run.status for run in mine.runs("n")] == ["running"]
 
 
+@each_database
 def test_beat_still_rescues_lost_runs_after_the_clock_is_set_back(mine, clock, beat, running):
     cluster = running()
     clock.advance(366 * DAY)

@@ -21,19 +21,13 @@ from celery_dynbeat.store.health import MAX_NAMED
 from tests.support.applications import MINUTELY, START, execute
 from tests.support.lock_waits import failing_waits
 from tests.support.refusals import accept, refuse
-from tests.support.suites import each_database, one_database
+from tests.support.suites import each_database
 
 MINUTE = timedelta(minutes=1)
 ENTRY = {"task": "t", "schedule": 60}
 #: An interval that counts from the start of beat is not supported.
 INVALID = {**ENTRY, "relative": True}
 WITH_CALENDAR = {"task": "t", "schedule": Cron("0 12 * * *").excluding(calendar="holidays")}
-
-
-@pytest.fixture
-def database_url(request):
-    """Give the URL of a new database: SQLite, unless the test is marked ``each_database``."""
-    return request.getfixturevalue(f"{getattr(request, 'param', 'sqlite')}_url")
 
 
 @pytest.fixture
@@ -217,7 +211,6 @@ def test_an_entry_that_became_invalid_is_paused_with_the_reason(start, own, cloc
     assert [run.status for run in own.runs("n")] == [Status.REVOKED]
 
 
-@one_database
 @pytest.mark.parametrize(
     "invalid",
     [

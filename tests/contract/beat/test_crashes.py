@@ -11,6 +11,7 @@ from celery_dynbeat.common.states import Status
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application
 from tests.support.servers import PostgreSQLServer
+from tests.support.suites import each_database
 from tests.support.worker_stub import WorkerStub
 
 MINUTE = timedelta(minutes=1)
@@ -41,6 +42,7 @@ def restart_by_a_crash(server, dynbeat):
 
 
 @pytest.mark.parametrize("point", ["recorded", "committed", "published"])
+@each_database
 def test_the_next_beat_continues_after_a_crash(dynbeat, mine, clock, sent, beat, point):
     mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(MINUTE)
@@ -108,6 +110,7 @@ def test_the_start_of_a_run_makes_its_claim_survive_a_crash_of_the_database(own_
         assert beat.publisher.sent == []
 
 
+@each_database
 def test_the_next_beat_sweeps_the_runs_after_a_crash_in_a_sweep(dynbeat, mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY)
     run = mine.run_now("n")
@@ -188,6 +191,7 @@ def test_a_retry_that_the_broker_lost_is_sent_again_with_its_count(
     assert (only(mine).status, only(mine).attempt) == ("running", 2)
 
 
+@each_database
 def test_a_run_that_no_worker_started_in_time_is_recorded_as_expired(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY, expires_after=10, max_runs=1)
     clock.advance(MINUTE)
@@ -211,6 +215,7 @@ def test_a_run_whose_schedule_was_deleted_in_sql_is_revoked(dynbeat, mine, beat,
     assert (only(mine).status, sent) == ("revoked", [])
 
 
+@each_database
 def test_several_beats_send_ten_thousand_schedules_once_each(database_url, dynbeat, clock):
     count = 10_000
     dynbeat.schedules.create_many(

@@ -17,6 +17,7 @@ from celery_dynbeat.store.schedules import due
 from celery_dynbeat.testing import RecordingPublisher
 from tests.support.applications import MINUTELY, START
 from tests.support.executed_statements import record_selects
+from tests.support.suites import each_database
 
 ROWS, REPEATS = 100, 50
 
@@ -63,6 +64,7 @@ def test_a_row_that_is_committed_late_is_sent_within_the_poll_interval(
     assert [run.name for run in publisher.sent] == ["late"]
 
 
+@each_database
 def test_passes_in_between_do_not_delay_the_full_poll(dynbeat, late, clock, dispatcher):
     late()
     interval = dynbeat.context.settings.poll_interval
@@ -110,6 +112,7 @@ def test_the_pass_after_a_failed_one_polls_again(mine, clock, dispatcher, publis
     assert [run.name for run in publisher.sent] == ["n"]
 
 
+@each_database
 def test_a_notified_beat_sends_a_late_row_at_once(late, dispatcher, publisher):
     late()
     dispatcher.reset_poller()
@@ -161,6 +164,7 @@ def test_a_stream_of_notifications_does_not_delay_a_manual_run(mine, dispatcher,
     assert [run.name for run in publisher.sent] == ["n"]
 
 
+@each_database
 def test_the_next_poll_is_a_full_one_after_the_clock_was_set_back(
     clock, late, dispatcher, publisher
 ):
@@ -172,6 +176,7 @@ def test_the_next_poll_is_a_full_one_after_the_clock_was_set_back(
     assert [run.name for run in publisher.sent] == ["late"]
 
 
+@each_database
 def test_a_schedule_that_another_beat_had_locked_is_sent_soon_after_its_unlock(
     dynbeat, mine, clock, dispatcher, publisher
 ):

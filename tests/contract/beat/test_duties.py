@@ -22,7 +22,7 @@ from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, execute
 from tests.support.ended_runs import end, start
 from tests.support.refusals import execute_ddl, refuse
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 SECOND, MINUTE, DAY = timedelta(seconds=1), timedelta(minutes=1), timedelta(days=1)
 
@@ -67,6 +67,7 @@ def run_of(dynbeat, run_id):
 
 
 @pytest.mark.parametrize("refusing", [with_foreign_key, with_trigger])
+@each_database
 def test_a_refused_delete_of_a_prune_stops_neither_fire_times_nor_the_rescue(
     dynbeat, mine, clock, beat, sent, failed, refusing
 ):
@@ -90,6 +91,7 @@ def test_a_refused_delete_of_a_prune_stops_neither_fire_times_nor_the_rescue(
     assert [(each.kind, each.name) for each in report_of(beat)] == [("duty", "prune runs")]
 
 
+@each_database
 def test_a_run_that_cannot_be_deleted_does_not_keep_the_others(
     dynbeat, mine, clock, beat, sent, failed, monkeypatch
 ):
@@ -119,6 +121,7 @@ def test_a_run_that_cannot_be_deleted_does_not_keep_the_others(
     assert [(each.duty, each.failures) for each in failed] == [("prune runs", 1)]
 
 
+@each_database
 def test_a_change_that_cannot_be_deleted_does_not_keep_the_others(
     dynbeat, mine, clock, beat, failed, monkeypatch
 ):
@@ -141,6 +144,7 @@ def test_a_change_that_cannot_be_deleted_does_not_keep_the_others(
     assert [(each.duty, each.failures) for each in failed] == [("prune changes", 1)]
 
 
+@each_database
 def test_the_command_deletes_the_rows_around_those_that_cannot_be_deleted(
     dynbeat, mine, clock, beat, sent, monkeypatch
 ):
@@ -165,7 +169,6 @@ def test_the_command_deletes_the_rows_around_those_that_cannot_be_deleted(
     assert "refused" in report["refused"]
 
 
-@one_database
 def test_a_duty_that_fails_waits_longer_after_each_failure_and_recovers(
     clock, beat, failed, monkeypatch
 ):
@@ -190,7 +193,6 @@ def test_a_duty_that_fails_waits_longer_after_each_failure_and_recovers(
     assert report_of(beat) == []
 
 
-@one_database
 def test_status_warns_of_a_duty_that_fails(dynbeat, clock):
     def work(_now):
         raise ValueError("no such table")
@@ -227,6 +229,7 @@ class NoBroker:
         return None
 
 
+@each_database
 def test_what_needs_no_broker_continues_without_one(dynbeat, mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.create("resting", task="t", trigger=MINUTELY)
@@ -248,7 +251,6 @@ def test_what_needs_no_broker_continues_without_one(dynbeat, mine, clock, beat, 
     assert len(sent) == 2
 
 
-@one_database
 def test_an_outage_each_minute_does_not_end_the_rescue(dynbeat, mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY)
     pass_minutes(clock, beat, 1)

@@ -10,6 +10,7 @@ from celery_dynbeat.beat import fairness, refused
 from celery_dynbeat.beat.claim import claim
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import START, application, execute
+from tests.support.suites import each_database
 
 DUE = START + timedelta(minutes=1)
 BATCH = 20
@@ -169,6 +170,7 @@ def test_other_owners_come_before_one_whose_schedules_take_long_to_plan(
 
 @pytest.mark.usefixtures("_no_time")
 @pytest.mark.parametrize("second", [frozenset(), frozenset({"one"})], ids=["first", "second"])
+@each_database
 def test_left_rows_of_costly_owners_are_no_backlog_that_prevents_pruning(dynbeat, clock, second):
     dynbeat.schedules.create_many(due("one", 3))
     clock.move_to(DUE)

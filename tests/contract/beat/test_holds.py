@@ -17,7 +17,7 @@ from celery_dynbeat.store.schedules import due
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, execute, instants
 from tests.support.ended_runs import end, start
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 from tests.support.waiting import wait_until
 
 MINUTE = timedelta(minutes=1)
@@ -73,7 +73,6 @@ def test_a_held_schedule_sends_nothing(mine, scope, clock, beat, sent):
     assert kept(mine) == []
 
 
-@one_database
 @pytest.mark.parametrize(
     ("catch_up", "expected"),
     [
@@ -145,6 +144,7 @@ def test_a_claim_clears_held_at(dynbeat, mine, clock, beat):
     assert mine.get("n").next_run_at == START + 3 * MINUTE
 
 
+@each_database
 def test_an_earlier_end_of_the_same_hold_applies_to_parked_schedules(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.hold(reason="r")
@@ -430,6 +430,7 @@ def claim_once(dynbeat, session, clock):
     return claim(session, now=clock.now(), settings=dynbeat.context.settings)
 
 
+@each_database
 def test_a_release_waits_for_a_claim_that_parks_its_schedules(dynbeat, mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.hold(reason="r")
@@ -451,6 +452,7 @@ def test_a_release_waits_for_a_claim_that_parks_its_schedules(dynbeat, mine, clo
     assert row_of(dynbeat).held_at is None
 
 
+@each_database
 def test_a_claim_does_not_wait_for_an_open_release(dynbeat, mine, clock, beat, sent):
     if dynbeat.context.database.capabilities.embedded:
         pytest.skip("the write lock of SQLite keeps claim and release apart")
@@ -472,6 +474,7 @@ def test_a_claim_does_not_wait_for_an_open_release(dynbeat, mine, clock, beat, s
     assert [run.owner for run in sent] == ["user:43", "user:42"]
 
 
+@each_database
 def test_two_claims_at_the_same_time_are_sure_of_the_hold_of_an_owner(dynbeat, mine, clock):
     if dynbeat.context.database.capabilities.embedded:
         pytest.skip("the write lock of SQLite keeps two claims apart")
@@ -542,6 +545,7 @@ def test_a_row_that_is_claimed_too_early_is_planned_again(dynbeat, mine, beat, s
     assert mine.get("n").next_run_at == START + MINUTE
 
 
+@each_database
 def test_a_parked_schedule_that_was_stopped_by_hand_stops_no_other(
     dynbeat, mine, clock, beat, sent
 ):
@@ -560,6 +564,7 @@ def test_a_parked_schedule_that_was_stopped_by_hand_stops_no_other(
     assert execute(dynbeat, COUNT_PARKED) == 0
 
 
+@each_database
 def test_a_release_with_an_old_snapshot_takes_effect_with_the_next_maintenance(
     dynbeat, mine, clock, beat, sent
 ):

@@ -14,11 +14,6 @@ MINUTE = timedelta(minutes=1)
 
 
 @pytest.fixture
-def database_url(sqlite_url):
-    return sqlite_url
-
-
-@pytest.fixture
 def fields(caplog):
     """Return a function that returns these fields of the only record of an event."""
     caplog.set_level(logging.INFO)

@@ -23,6 +23,7 @@ from celery_dynbeat.db.types import Json, UtcDateTime
 from celery_dynbeat.triggers import KINDS
 from tests.support.applications import MINUTELY, application, execute
 from tests.support.flower_pages import flower_pages
+from tests.support.suites import each_database
 
 GOOD = 1_000
 #: JSON that the databases accept and Python cannot read.
@@ -217,6 +218,7 @@ def check_readers(dynbeat):
             assert pages.get(f"/dynbeat/{page}").status == 200, page
 
 
+@each_database
 def test_nonsense_affects_no_other_schedule(dynbeat, clock, beat):
     create_many(dynbeat, "good", GOOD)
     create_many(dynbeat, "busy", 400, overlap="skip")
@@ -332,6 +334,7 @@ def test_the_tables_refuse_nonsense(dynbeat, mine, column, value):
     assert mine.get("n") == made
 
 
+@each_database
 def test_an_instant_of_a_run_outside_the_calendar_reads_as_an_end_of_it(dynbeat, mine, clock, beat):
     mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(timedelta(minutes=1))

@@ -7,14 +7,12 @@ import pytest
 from celery_dynbeat import AnyOf, ConflictError, Cron, Every, InvalidArgumentError, Once
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import START, instants
-from tests.support.suites import one_database
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 #: dynbeat_dispatch_timeout.
 GRACE = timedelta(seconds=30)
 
 
-@one_database
 def test_a_delay_counts_from_the_clock_of_the_database(mine, clock, beat, sent):
     mine.upsert("reminder", task="t", trigger=Once.after(timedelta(hours=40)))
     moved = mine.upsert("reminder", task="t", trigger=Once.after(timedelta(hours=50)))
@@ -27,7 +25,6 @@ def test_a_delay_counts_from_the_clock_of_the_database(mine, clock, beat, sent):
     assert [run.fire_at for run in sent] == [moved.trigger.at]
 
 
-@one_database
 @pytest.mark.parametrize("call", ["create", "upsert", "update", "create_many"])
 def test_each_call_that_stores_a_delay_counts_it_from_now(dynbeat, mine, clock, call):
     trigger = Once.after(MINUTE)
@@ -45,7 +42,6 @@ def test_each_call_that_stores_a_delay_counts_it_from_now(dynbeat, mine, clock, 
     assert instants(mine.upcoming("n")) == [clock.now() + MINUTE]
 
 
-@one_database
 def test_a_delay_within_a_combined_trigger_counts_from_now(mine):
     made = mine.create("n", task="t", trigger=AnyOf(Once.after(MINUTE), Cron("0 9 * * *")))
 
@@ -53,7 +49,6 @@ def test_a_delay_within_a_combined_trigger_counts_from_now(mine):
     assert Once(START + MINUTE) in made.trigger.triggers
 
 
-@one_database
 def test_a_one_off_without_a_delay_fires_at_once(mine, beat, sent):
     made = mine.create("now", task="t", trigger=Once.after(0))
 
@@ -64,7 +59,6 @@ def test_a_one_off_without_a_delay_fires_at_once(mine, beat, sent):
     assert mine.get("now").finished_at == START
 
 
-@one_database
 @pytest.mark.parametrize("late", [timedelta(0), SECOND, GRACE])
 @pytest.mark.parametrize("call", ["create", "update"])
 def test_a_one_off_that_has_just_passed_fires_at_once(mine, clock, beat, sent, call, late):
@@ -81,7 +75,6 @@ def test_a_one_off_that_has_just_passed_fires_at_once(mine, clock, beat, sent, c
     assert [run.fire_at for run in sent] == [at]
 
 
-@one_database
 def test_a_one_off_that_passed_earlier_is_rejected_with_its_age(mine):
     at = START - GRACE - SECOND
 
@@ -93,7 +86,6 @@ def test_a_one_off_that_passed_earlier_is_rejected_with_its_age(mine):
     assert not mine.list()
 
 
-@one_database
 def test_a_late_one_off_that_already_has_a_run_does_not_fire_again(mine, clock, beat, sent):
     first = Once(START + MINUTE)
     mine.create("n", task="t", trigger=first)
@@ -111,7 +103,6 @@ def test_a_late_one_off_that_already_has_a_run_does_not_fire_again(mine, clock, 
     assert len(sent) == 2
 
 
-@one_database
 def test_a_resume_does_not_fire_a_one_off_that_has_just_passed(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=Once(START + MINUTE))
     mine.pause("n")
@@ -123,7 +114,6 @@ def test_a_resume_does_not_fire_a_one_off_that_has_just_passed(mine, clock, beat
     assert (resumed.finished_at, sent) == (clock.now(), [])
 
 
-@one_database
 def test_a_one_off_may_be_moved_by_less_than_min_interval(limited, clock):
     dynbeat = limited(min_interval=timedelta(minutes=5))
     mine, beat = dynbeat.schedules.for_owner("user:42"), ManualBeat(dynbeat)
@@ -142,7 +132,6 @@ def test_a_one_off_may_be_moved_by_less_than_min_interval(limited, clock):
     ]
 
 
-@one_database
 @pytest.mark.parametrize(
     ("given", "field", "reason"),
     [
@@ -172,7 +161,6 @@ def test_a_schedule_that_would_never_fire_is_rejected_with_the_reason(mine, give
     assert not mine.list()
 
 
-@one_database
 def test_a_trigger_for_a_schedule_that_reached_max_runs_is_rejected_with_their_number(
     mine, clock, beat
 ):
@@ -186,7 +174,6 @@ def test_a_trigger_for_a_schedule_that_reached_max_runs_is_rejected_with_their_n
     assert refusal.value.field == "max_runs"
 
 
-@one_database
 def test_a_fire_time_too_near_to_the_last_run_is_rejected_with_that_reason(limited, clock):
     dynbeat = limited(min_interval=timedelta(minutes=5))
     mine, beat = dynbeat.schedules.for_owner("user:42"), ManualBeat(dynbeat)

@@ -23,12 +23,6 @@ from tests.support.suites import each_database
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 
 
-@pytest.fixture
-def database_url(request):
-    """Give the URL of a new database: SQLite, unless the test is marked ``each_database``."""
-    return request.getfixturevalue(f"{getattr(request, 'param', 'sqlite')}_url")
-
-
 class Router:
     """A router in ``task_routes``. It raises ``error`` for ``tasks``, or for all tasks if None."""
 

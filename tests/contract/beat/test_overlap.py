@@ -8,6 +8,7 @@ from celery_dynbeat.broker import run_headers
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START
+from tests.support.suites import each_database
 from tests.support.worker_stub import WorkerStub
 
 MINUTE = timedelta(minutes=1)
@@ -84,6 +85,7 @@ def test_a_run_that_runs_for_longer_than_max_run_time_does_not_count(
     assert kept(mine) == [(1, "running"), (2, "skipped"), (3, "skipped"), (4, "sent")]
 
 
+@each_database
 def test_buffer_one_buffers_one_run_and_sends_it_when_the_previous_one_ends(
     mine, beat, sent, worker, pass_minutes
 ):
@@ -248,6 +250,7 @@ def test_the_new_run_is_sent_when_the_broadcast_fails(dynbeat, mine, worker, pas
     assert kept(mine) == [(1, "running"), (2, "sent")]
 
 
+@each_database
 def test_two_beats_together_buffer_one_run(dynbeat, mine, clock):
     beats = [ManualBeat(dynbeat), ManualBeat(dynbeat)]
     mine.create("n", task="t", trigger=MINUTELY, overlap="buffer_one", catch_up="all")

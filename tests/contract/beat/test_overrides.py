@@ -11,7 +11,6 @@ from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.testing import ManualBeat, RecordingPublisher
 from tests.support.applications import MINUTELY
-from tests.support.suites import one_database
 from tests.support.worker_stub import WorkerStub
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
@@ -79,14 +78,12 @@ def oldest(mine):
     return mine.runs("digest", limit=100)[-1]
 
 
-@one_database
 def test_a_run_that_the_method_sends_is_sent(beat, mine):
     beat.run_until_idle()
 
     assert newest(mine).status == "sent"
 
 
-@one_database
 def test_a_declined_run_is_revoked_with_the_reason_and_never_sent_again(beat, mine, does, clock):
     does("nothing")
     beat.run_until_idle()
@@ -99,7 +96,6 @@ def test_a_declined_run_is_revoked_with_the_reason_and_never_sent_again(beat, mi
     assert mine.get("digest").error is None
 
 
-@one_database
 @pytest.mark.parametrize("what", ["nothing", "raise"])
 def test_a_declined_run_whose_message_is_in_the_queue_stays_sent(beat, mine, does, clock, what):
     beat.run_until_idle()
@@ -110,7 +106,6 @@ def test_a_declined_run_whose_message_is_in_the_queue_stays_sent(beat, mine, doe
     assert oldest(mine).status == "sent"
 
 
-@one_database
 def test_a_declined_run_whose_message_may_be_in_the_queue_is_not_revoked(beat, mine, does, clock):
     does("raise")
     beat.run_until_idle()
@@ -132,7 +127,6 @@ class Declining(RecordingPublisher):
         return replace(result, declined=declined)
 
 
-@one_database
 def test_a_declined_run_that_waited_for_its_place_is_revoked(limited, clock):
     dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     mine, worker = dynbeat.schedules.for_owner("user:42"), WorkerStub(dynbeat)
@@ -156,7 +150,6 @@ def test_a_declined_run_that_waited_for_its_place_is_revoked(limited, clock):
     assert [newest(mine, name).status for name in ("b", "c")] == ["revoked", "sent"]
 
 
-@one_database
 def test_a_declined_retry_is_revoked(dynbeat, mine, clock):
     publisher = Declining()
     beat, worker = ManualBeat(dynbeat, publisher), WorkerStub(dynbeat)
@@ -176,7 +169,6 @@ def test_a_declined_retry_is_revoked(dynbeat, mine, clock):
     assert (newest(mine, "n").status, newest(mine, "n").error) == ("revoked", "already queued")
 
 
-@one_database
 def test_a_retry_that_another_beat_may_have_sent_is_not_revoked(dynbeat, mine, clock):
     class Slow(Declining):
         def publish(self, batch):
@@ -201,7 +193,6 @@ def test_a_retry_that_another_beat_may_have_sent_is_not_revoked(dynbeat, mine, c
     assert newest(mine, "n").status == "sent"
 
 
-@one_database
 def test_a_declined_manual_run_is_revoked(beat, mine, does):
     does("nothing")
     beat.run_until_idle()
@@ -211,7 +202,6 @@ def test_a_declined_manual_run_is_revoked(beat, mine, does):
     assert [run.status for run in mine.runs("digest") if run.id == manual.id] == ["revoked"]
 
 
-@one_database
 def test_a_run_is_sent_as_soon_as_the_method_no_longer_raises(beat, mine, does, clock):
     does("raise")
     beat.run_until_idle()
@@ -224,7 +214,6 @@ def test_a_run_is_sent_as_soon_as_the_method_no_longer_raises(beat, mine, does, 
     assert newest(mine).id == raised.id
 
 
-@one_database
 def test_while_the_method_raises_runs_wait_and_do_not_accumulate(mine, does, pass_minutes):
     does("raise")
     pass_minutes(5)
@@ -238,7 +227,6 @@ def test_while_the_method_raises_runs_wait_and_do_not_accumulate(mine, does, pas
     assert mine.get("digest").error is None
 
 
-@one_database
 def test_while_the_method_raises_for_one_schedule_the_others_are_sent(mine, does, pass_minutes):
     mine.create("bad", task="own", trigger=MINUTELY, args=["bad"])
     does("raise for bad")
@@ -255,7 +243,6 @@ def test_while_the_method_raises_for_one_schedule_the_others_are_sent(mine, does
     assert mine.get("bad").next_run_at == mine.get("digest").next_run_at
 
 
-@one_database
 def test_a_run_that_the_method_published_before_it_raised_is_not_revoked(beat, mine, does, clock):
     does("send and raise")
     beat.run_until_idle()

@@ -8,7 +8,6 @@ from celery_dynbeat.broker import HEADER_PING, run_headers
 from celery_dynbeat.store import runs
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, execute
-from tests.support.suites import one_database
 
 URL = "https://hc-ping.com/d7b2-secret"
 
@@ -33,7 +32,6 @@ def headers_by_origin(beat):
     return {run.origin: run_headers(run) for run in beat.publisher.sent}
 
 
-@one_database
 @pytest.mark.usefixtures("schedule")
 def test_runs_of_the_schedule_and_manual_runs_are_marked_without_the_url(beat, mine, clock):
     mine.run_now("n")
@@ -45,7 +43,6 @@ def test_runs_of_the_schedule_and_manual_runs_are_marked_without_the_url(beat, m
     assert "hc-ping" not in repr(beat.publisher.sent) + repr(headers)
 
 
-@one_database
 @pytest.mark.usefixtures("schedule")
 def test_a_backfill_is_not_marked(beat, mine, clock):
     now = clock.now()
@@ -54,7 +51,6 @@ def test_a_backfill_is_not_marked(beat, mine, clock):
     assert HEADER_PING not in headers_by_origin(beat)["backfill"]
 
 
-@one_database
 @pytest.mark.usefixtures("schedule")
 def test_a_run_of_a_schedule_without_a_url_is_not_marked(dynbeat, beat, mine):
     set_url(dynbeat, None)
@@ -63,7 +59,6 @@ def test_a_run_of_a_schedule_without_a_url_is_not_marked(dynbeat, beat, mine):
     assert HEADER_PING not in headers_by_origin(beat)["manual"]
 
 
-@one_database
 @pytest.mark.usefixtures("schedule")
 def test_without_the_setting_no_run_is_marked(limited):
     other = limited()
@@ -72,7 +67,6 @@ def test_without_the_setting_no_run_is_marked(limited):
     assert HEADER_PING not in headers_by_origin(ManualBeat(other))["manual"]
 
 
-@one_database
 @pytest.mark.usefixtures("schedule")
 def test_the_url_of_a_run_is_that_of_its_schedule(dynbeat, mine):
     run = mine.run_now("n")

@@ -26,6 +26,7 @@ from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.ended_runs import end, end_all, start
 from tests.support.lock_waits import failing_waits
+from tests.support.suites import each_database
 from tests.support.worker_stub import WorkerStub
 
 DUE = START + timedelta(minutes=1)
@@ -191,6 +192,7 @@ def test_free_places_send_no_run_of_a_batch_with_another_run_of_its_schedule(
     assert origins == [["manual"], ["backfill"], []]
 
 
+@each_database
 def test_a_run_that_is_sent_while_places_are_counted_keeps_its_place(limited, clock):
     dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     database = dynbeat.context.database
@@ -272,6 +274,7 @@ def test_a_removed_limit_lets_all_waiting_runs_start(limited, clock, left):
     assert sorted(names(beat)) == ["n00001", "n00002", "n00003", "n00004"]
 
 
+@each_database
 def test_beat_without_the_setting_sends_the_waiting_runs_of_another_process(limited, clock):
     beat = ManualBeat(limited())
     beat.run_until_idle()
@@ -351,6 +354,7 @@ RETURNS = {
 
 
 @pytest.mark.parametrize("returns", RETURNS)
+@each_database
 def test_a_lost_run_uses_its_place_again_if_it_is_unfinished_again(limited, clock, returns):
     dynbeat = limited(owner_limits={"*": {"max_running": 1}}, node_timeout=LONG)
     create(dynbeat, 3)
@@ -439,6 +443,7 @@ class Installation:
 
 
 @pytest.mark.parametrize("seed", range(8))
+@each_database
 def test_no_limit_is_exceeded_and_each_run_ends_after_any_crashes(
     limited, clock, seed, database_url, monkeypatch
 ):
@@ -485,6 +490,7 @@ def test_no_limit_is_exceeded_and_each_run_ends_after_any_crashes(
     assert usage_of(dynbeat.context, None, "b").running == 0
 
 
+@each_database
 def test_explain_and_usage_show_why_a_run_waits(limited, clock):
     dynbeat = limited(owner_limits={OWNER: {"max_running": 1, "running_key": "customer:7"}})
     create(dynbeat, 2)
@@ -507,6 +513,7 @@ def test_explain_and_usage_show_why_a_run_waits(limited, clock):
     assert used.max_running == 1
 
 
+@each_database
 def test_status_warns_of_a_long_wait_and_names_the_runs_that_have_the_places(limited, clock):
     dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     create(dynbeat, 3)
@@ -705,6 +712,7 @@ def test_a_changed_key_counts_the_runs_with_the_old_one(limited, clock):
     assert names(beat) == ["n00000", "n00001"]
 
 
+@each_database
 def test_a_beat_that_gives_places_lets_no_other_beat_give_them(limited, clock, database_url):
     if database_url.startswith("sqlite"):
         pytest.skip("SQLite has one writer")
@@ -738,6 +746,7 @@ def waits(dynbeat):
     return dynbeat.context.database.read(read)
 
 
+@each_database
 def test_a_run_stores_that_it_waited_for_a_place_and_since_when_it_could_be_sent(limited, clock):
     dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     create(dynbeat, 2)
@@ -755,6 +764,7 @@ def test_a_run_stores_that_it_waited_for_a_place_and_since_when_it_could_be_sent
     }
 
 
+@each_database
 def test_waiting_manual_runs_do_not_hide_the_run_that_a_buffered_run_waits_for(limited, clock):
     dynbeat = limited(owner_limits={"*": {"max_running": 2}})
     mine = dynbeat.schedules.for_owner(OWNER)
@@ -885,6 +895,7 @@ def test_many_runs_that_wait_for_previous_runs_do_not_hide_the_next_one(limited,
     assert names(beat)[25:] == ["n00000"]
 
 
+@each_database
 def test_a_fire_time_is_not_skipped_while_a_backfill_waits_for_a_place(limited, clock):
     dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     mine = dynbeat.schedules.for_owner(OWNER)
@@ -903,6 +914,7 @@ def test_a_fire_time_is_not_skipped_while_a_backfill_waits_for_a_place(limited, 
 
 
 @pytest.mark.parametrize("overlap", ["skip", "buffer_one"])
+@each_database
 def test_a_backfill_that_waited_for_a_place_does_not_overlap_a_fire_time(limited, clock, overlap):
     dynbeat = limited(owner_limits={"*": {"max_running": 2}})
     mine = dynbeat.schedules.for_owner(OWNER)

@@ -13,6 +13,7 @@ from celery_dynbeat.planning.plan import TOO_NEAR
 from celery_dynbeat.store.runs.unfinished import MAX_ATTEMPTS
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute, instants
+from tests.support.suites import each_database
 from tests.support.worker_stub import WorkerStub
 
 MINUTE = timedelta(minutes=1)
@@ -193,6 +194,7 @@ def test_a_long_run_whose_worker_sends_heartbeats_is_not_lost(mine, clock, beat,
 
 
 @pytest.mark.usefixtures("run")
+@each_database
 def test_a_run_is_lost_at_once_when_another_node_starts_under_its_workers_name(
     dynbeat, mine, clock, beat
 ):
@@ -346,6 +348,7 @@ def test_the_sweep_does_not_send_a_task_that_is_no_longer_allowed(database_url, 
 
 @pytest.mark.parametrize("table", ["dynbeat_node", "dynbeat_schedule"])
 @pytest.mark.usefixtures("run")
+@each_database
 def test_a_locked_row_makes_no_run_lost(dynbeat, mine, clock, beat, table):
     if dynbeat.context.database.capabilities.embedded:
         pytest.skip("SQLite has no row locks")

@@ -16,6 +16,7 @@ from celery_dynbeat.db.models import Origin, Run
 from celery_dynbeat.store import runs
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import START, application, execute
+from tests.support.suites import each_database
 
 DAY = timedelta(days=1)
 DAILY = Cron("0 12 * * *")
@@ -158,6 +159,7 @@ def test_rows_of_skipped_fire_times_are_deleted(dynbeat, mine, clock, beat):
 
 
 @pytest.mark.parametrize(("edit", "days_back"), [("none", 7), ("resumed", 2), ("replanned", 2)])
+@each_database
 def test_no_pruned_fire_time_runs_again_after_the_clock_is_set_back(
     aged, dynbeat, clock, beat, sent, edit, days_back
 ):
@@ -232,6 +234,7 @@ def test_beat_prunes_in_small_batches_with_a_pause_after_each(dynbeat, clock, be
     assert left(dynbeat) == 0
 
 
+@each_database
 def test_a_clock_that_is_set_forward_during_a_scan_delays_the_next_by_a_day_at_most(
     dynbeat, clock, beat, monkeypatch
 ):
@@ -377,6 +380,7 @@ def test_a_beat_deletes_all_rows_that_no_other_beat_deletes(server, monkeypatch)
     assert deleted == [10]
 
 
+@each_database
 def test_two_beats_that_prune_at_once_delete_each_run_once(dynbeat, monkeypatch):
     monkeypatch.setattr(pruning, "BATCH_SIZE", 50)
     old_runs(dynbeat, 1_000)

@@ -19,7 +19,7 @@ from celery_dynbeat.triggers import zones
 from tests.support.applications import MINUTELY, application, execute
 from tests.support.ended_runs import start
 from tests.support.refusals import accept, execute_ddl, refuse
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 MINUTE = timedelta(minutes=1)
 GOOD = 20
@@ -48,6 +48,7 @@ def left_out(beat):
 
 
 @pytest.mark.usefixtures("good")
+@each_database
 def test_a_run_that_a_trigger_refuses_quarantines_its_schedule_and_the_others_are_sent(
     dynbeat, mine, clock, beat, sent
 ):
@@ -65,6 +66,7 @@ def test_a_run_that_a_trigger_refuses_quarantines_its_schedule_and_the_others_ar
 
 @pytest.mark.usefixtures("good")
 @pytest.mark.parametrize("table", ["dynbeat_run", "dynbeat_schedule"])
+@each_database
 def test_a_row_that_the_commit_refuses_stops_no_other(dynbeat, mine, clock, beat, sent, table):
     if dynbeat.context.database.engine.dialect.name != "postgresql":
         pytest.skip("only PostgreSQL has deferred triggers")
@@ -91,6 +93,7 @@ def test_a_row_that_the_commit_refuses_stops_no_other(dynbeat, mine, clock, beat
 
 
 @pytest.mark.usefixtures("good")
+@each_database
 def test_a_run_that_a_check_refuses_quarantines_its_schedule(dynbeat, mine, clock, beat, sent):
     if dynbeat.context.database.engine.dialect.name == "sqlite":
         pytest.skip("SQLite adds no constraint to a table")
@@ -105,6 +108,7 @@ def test_a_run_that_a_check_refuses_quarantines_its_schedule(dynbeat, mine, cloc
 
 
 @pytest.mark.usefixtures("good")
+@each_database
 def test_a_schedule_whose_every_change_is_refused_is_left_out_and_tried_again(
     dynbeat, clock, beat, sent
 ):
@@ -133,6 +137,7 @@ def test_a_schedule_whose_every_change_is_refused_is_left_out_and_tried_again(
 
 
 @pytest.mark.usefixtures("good")
+@each_database
 def test_a_refused_row_stops_neither_planning_nor_the_end_of_pauses(dynbeat, mine, clock, beat):
     for each in (*good_names(), "bad"):
         mine.pause(each, until=clock.now() + MINUTE)
@@ -156,6 +161,7 @@ def test_a_refused_row_stops_neither_planning_nor_the_end_of_pauses(dynbeat, min
 
 
 @pytest.mark.usefixtures("good")
+@each_database
 def test_a_refused_row_stops_no_hold_of_its_owner(dynbeat, mine, clock, beat, sent):
     mine.hold(reason="incident")
     refuse(dynbeat, action="UPDATE", table="dynbeat_schedule", when="OLD.name = 'bad'")
@@ -174,6 +180,7 @@ def test_a_refused_row_stops_no_hold_of_its_owner(dynbeat, mine, clock, beat, se
     assert held == GOOD
 
 
+@each_database
 def test_a_refused_row_stops_no_planning_after_a_change_of_its_calendar(dynbeat, mine, clock, beat):
     today = clock.now().date()
     dynbeat.calendars.upsert("days", dates=[today + timedelta(days=1)])
@@ -193,6 +200,7 @@ def test_a_refused_row_stops_no_planning_after_a_change_of_its_calendar(dynbeat,
     assert dynbeat.calendars.get("days").waiting_schedules.count == 1
 
 
+@each_database
 def test_a_refused_batch_stops_no_other(dynbeat, mine, clock, beat, sent):
     other = dynbeat.schedules.for_owner("other")
     for each in (mine, other):
@@ -211,6 +219,7 @@ def test_a_refused_batch_stops_no_other(dynbeat, mine, clock, beat, sent):
 
 
 @pytest.mark.usefixtures("good")
+@each_database
 def test_a_run_whose_every_change_is_refused_stops_no_confirm_and_no_sweep(
     dynbeat, mine, clock, beat, sent
 ):
@@ -231,6 +240,7 @@ def test_a_run_whose_every_change_is_refused_stops_no_confirm_and_no_sweep(
     assert [name for _, name in left_out(beat) if "'bad'" in name]
 
 
+@each_database
 def test_a_lost_run_whose_end_is_refused_hides_no_other(dynbeat, mine, clock, beat, sent):
     for name in ("bad", "good-0", "good-1"):
         mine.create(name, task="t", trigger=Every(3_600))
@@ -312,7 +322,6 @@ FAULTS = {
 }
 
 
-@one_database
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 def test_a_fault_of_the_process_quarantines_no_row_of_a_claim(
     mine, clock, beat, sent, monkeypatch, fault
@@ -333,7 +342,6 @@ def test_a_fault_of_the_process_quarantines_no_row_of_a_claim(
     assert len(sent) == 1
 
 
-@one_database
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 def test_a_fault_of_the_process_fails_no_run_of_a_sweep(mine, beat, sent, monkeypatch, fault):
     mine.create("n", task="t", trigger=Every(3_600))
@@ -352,7 +360,6 @@ def test_a_fault_of_the_process_fails_no_run_of_a_sweep(mine, beat, sent, monkey
     assert len(sent) == 1
 
 
-@one_database
 def test_a_process_at_its_recursion_limit_quarantines_no_row(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(MINUTE)
@@ -369,7 +376,6 @@ def test_a_process_at_its_recursion_limit_quarantines_no_row(mine, clock, beat, 
     assert len(sent) == 1
 
 
-@one_database
 def test_a_row_that_needs_too_deep_a_stack_is_quarantined(mine, clock, beat, monkeypatch):
     mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(MINUTE)
@@ -380,7 +386,6 @@ def test_a_row_that_needs_too_deep_a_stack_is_quarantined(mine, clock, beat, mon
     assert "RecursionError" in mine.get("n").error
 
 
-@one_database
 def test_a_zone_that_only_a_newer_tz_database_has_is_left_to_a_newer_beat(
     dynbeat, mine, clock, beat, sent, monkeypatch
 ):
@@ -410,6 +415,7 @@ def test_a_zone_that_only_a_newer_tz_database_has_is_left_to_a_newer_beat(
     assert names_of(sent) == ["new", "old"]
 
 
+@each_database
 def test_an_insert_of_new_rows_skips_duplicates_and_nothing_else(dynbeat, mine, clock, beat):
     if dynbeat.context.database.engine.dialect.name == "sqlite":
         pytest.skip("SQLite adds no constraint to a table")
@@ -461,6 +467,7 @@ def locked(dynbeat, statement):
         connection.rollback()
 
 
+@each_database
 def test_locked_lost_runs_do_not_hide_the_others(limited, clock, monkeypatch):
     monkeypatch.setattr(refused, "BATCH_SIZE", 3)
     dynbeat = limited()

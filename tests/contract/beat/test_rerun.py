@@ -14,7 +14,7 @@ from celery_dynbeat.api import batches
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.ended_runs import end_all, start
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 
@@ -64,6 +64,7 @@ def hours(sent):
 FAST = 6_000
 
 
+@each_database
 def test_the_task_of_each_run_decides_not_that_of_its_schedule(dynbeat, mine, beat, sent, history):
     history.add("a", hours=2)
     mine.update("a", task="u")
@@ -137,6 +138,7 @@ def test_of_a_family_only_the_newest_failed_rerun_runs_again(mine, beat, sent, h
     ],
 )
 @pytest.mark.parametrize("owner", ["user:42", None])
+@each_database
 def test_the_filters_select_the_runs(dynbeat, beat, sent, history, which, expected, owner):
     history.add()
     history.add("other", hours=1)
@@ -149,6 +151,7 @@ def test_the_filters_select_the_runs(dynbeat, beat, sent, history, which, expect
     assert sorted(hours(sent)) == expected
 
 
+@each_database
 def test_a_call_of_an_owner_reruns_no_run_of_another(dynbeat, mine, history):
     history.add()
     history.add(owner="user:7")
@@ -194,6 +197,7 @@ def test_reruns_that_must_not_overlap_are_sent_one_at_a_time(mine, beat, sent, h
 
 
 @pytest.mark.parametrize("many", [False, True])
+@each_database
 def test_a_rerun_that_must_not_overlap_waits_for_a_live_run(mine, beat, sent, history, many):
     history.add(overlap="skip", hours=1)
     (failed,) = mine.runs("n")
@@ -213,6 +217,7 @@ def test_a_rerun_that_must_not_overlap_waits_for_a_live_run(mine, beat, sent, hi
     assert hours(sent[1:]) == [1]
 
 
+@each_database
 def test_runs_of_deleted_schedules_do_not_match(dynbeat, mine, beat, sent, history):
     for name in ("deleted", "paused", "quarantined", "fine"):
         history.add(name, hours=1)
@@ -269,6 +274,7 @@ def test_an_unknown_batch_is_not_found(mine, history):
 
 
 @pytest.mark.parametrize("point", ["swept", "published"])
+@each_database
 def test_a_crash_of_beat_loses_and_repeats_no_rerun(
     dynbeat, mine, clock, beat, sent, history, point
 ):
@@ -292,6 +298,7 @@ def test_a_crash_of_beat_loses_and_repeats_no_rerun(
     assert mine.get_batch(batch.batch_id).counts == {"succeeded": 4}
 
 
+@each_database
 def test_two_beats_send_each_rerun_once(dynbeat, mine, clock, beat, history):
     history.add(hours=6, overlap="skip")
     other = ManualBeat(dynbeat)
@@ -308,6 +315,7 @@ def test_two_beats_send_each_rerun_once(dynbeat, mine, clock, beat, history):
     assert sorted(hours(made)) == [1, 2, 3, 4, 5, 6]
 
 
+@each_database
 def test_a_search_continues_over_runs_that_do_not_match(
     dynbeat, mine, beat, sent, history, monkeypatch
 ):
@@ -389,6 +397,7 @@ def test_a_call_of_which_no_run_can_run_is_refused_if_more_are_left(
         strict.schedules.rerun_many(since=START)
 
 
+@each_database
 def test_a_call_for_too_long_a_history_is_refused(mine, history, monkeypatch):
     history.add()
     monkeypatch.setattr(batches, "SEARCHED_AT_ONCE", 1)
@@ -397,7 +406,6 @@ def test_a_call_for_too_long_a_history_is_refused(mine, history, monkeypatch):
         mine.rerun_many(since=START)
 
 
-@one_database
 @pytest.mark.parametrize(
     ("given", "field"),
     [

@@ -21,6 +21,7 @@ from celery_dynbeat.store import rollups
 from celery_dynbeat.store.span_reads import Span
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import START, execute
+from tests.support.suites import each_database
 
 SECOND, MINUTE, DAY = timedelta(seconds=1), timedelta(minutes=1), timedelta(days=1)
 MILLISECOND = timedelta(milliseconds=1)
@@ -208,6 +209,7 @@ def test_it_equals_a_plain_count(clock, add, table, duty, monkeypatch, seed):
     assert table() == expected(rows)
 
 
+@each_database
 def test_one_beat_counts_at_a_time(dynbeat, clock, add, table):
     if dynbeat.context.database.engine.dialect.name == "sqlite":
         pytest.skip("a transaction of SQLite locks the whole database")
@@ -261,6 +263,7 @@ def test_a_beat_waits_for_buffered_outcomes_after_its_start_and_after_an_outage(
     assert table() == expected([run(START), run(START + 15 * MINUTE)])
 
 
+@each_database
 def test_it_continues_after_the_clock_is_set_back(add, table, duty):
     counting = duty()
     counting.run(START)
@@ -278,6 +281,7 @@ def test_it_continues_after_the_clock_is_set_back(add, table, duty):
     assert table()[rollups.TOTALS, "celery"]["succeeded"] == 3
 
 
+@each_database
 def test_a_small_step_back_of_the_clock_loses_no_end_and_counts_none_twice(
     dynbeat, add, table, duty
 ):
@@ -301,6 +305,7 @@ def test_a_small_step_back_of_the_clock_loses_no_end_and_counts_none_twice(
     assert read(partial(rollups.count_spans, spans=spans)) == [(2, 0)]
 
 
+@each_database
 def test_a_prune_keeps_runs_that_are_not_counted(dynbeat, clock, add, count):
     count()
     add(run(clock.now() + MINUTE))
@@ -345,6 +350,7 @@ def test_an_instant_outside_the_calendar_stops_no_count(dynbeat, add, table, cou
     assert table()[START, "celery"]["succeeded"] == 2
 
 
+@each_database
 def test_a_run_has_the_queue_to_which_it_was_sent(dynbeat, mine, clock, all_queues):
     mine.create("default", task="t", trigger=Every(60))
     mine.create("mail", task="t", trigger=Every(60))
@@ -374,6 +380,7 @@ def name_queues(publisher, queue_of):
     publisher.publish = published
 
 
+@each_database
 def test_one_statement_stores_many_queues(dynbeat, mine, clock, all_queues):
     queues = {f"n{number}": f"q{number}" if number else None for number in range(20)}
     for name in queues:
@@ -388,6 +395,7 @@ def test_one_statement_stores_many_queues(dynbeat, mine, clock, all_queues):
     assert all_queues() == queues
 
 
+@each_database
 def test_the_sums_of_many_queues_are_written_at_once(dynbeat, add, table, count):
     old = [run(START, queue=f"q{number}") for number in range(20)]
     add(*old)

@@ -10,7 +10,7 @@ from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.planning.plan import TOO_NEAR
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, execute, instants
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 from tests.support.worker_stub import WorkerStub
 
 MINUTE = timedelta(minutes=1)
@@ -28,7 +28,6 @@ def kept(mine):
     ]
 
 
-@one_database
 @pytest.mark.parametrize(
     ("catch_up", "rows"),
     [
@@ -97,6 +96,7 @@ def test_the_next_run_waits_for_overlap_as_if_the_fire_time_did_not_exist(
     ]
 
 
+@each_database
 def test_two_beats_pass_it_without_a_run(dynbeat, mine, clock):
     beats = [ManualBeat(dynbeat), ManualBeat(dynbeat)]
     mine.create("n", task="t", trigger=MINUTELY, catch_up="all")
@@ -109,6 +109,7 @@ def test_two_beats_pass_it_without_a_run(dynbeat, mine, clock):
     assert kept(mine) == [(1, "sent", 1), (2, "skipped", 1), (3, "sent", 1), (4, "sent", 1)]
 
 
+@each_database
 def test_a_row_whose_next_fire_time_is_skipped_moves_on(dynbeat, mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.skip("n", at(1)[0])
@@ -208,6 +209,7 @@ def test_a_skip_that_was_run_by_a_backfill_divides_the_row_around_it(mine, clock
     ]
 
 
+@each_database
 def test_a_skip_moves_from_the_row_to_the_history_with_the_next_run(dynbeat, mine, clock, beat):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.bound(actor="alice").skip("n", at(2)[0], reason="holiday")
@@ -264,6 +266,7 @@ def test_a_skip_that_passed_in_a_pause_is_recorded_by_the_resume(mine, clock, be
     assert kept(mine) == [(2, "skipped", 1), (3, "skipped", 2), (4, "sent", 1)]
 
 
+@each_database
 def test_a_claim_with_skips_executes_the_statements_of_one_without(dynbeat, mine, clock, beat):
     for name in ("a", "b"):
         mine.create(name, task="t", trigger=MINUTELY)
@@ -290,6 +293,7 @@ def pass_minutes(clock, beat, number):
         beat.run_until_idle()
 
 
+@each_database
 def test_a_recorded_skip_stays_skipped_when_the_clock_is_set_back(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.skip("n", at(2)[0])
@@ -308,7 +312,6 @@ def test_a_recorded_skip_stays_skipped_when_the_clock_is_set_back(mine, clock, b
     assert at(2)[0] not in [run.fire_at for run in sent]
 
 
-@one_database
 @pytest.mark.parametrize("value", ['{"soon": "x"}', '{"2026-11-21T09:02:00": "x"}'])
 def test_skips_that_sql_made_unreadable_quarantine_only_their_schedule(
     dynbeat, mine, clock, beat, sent, value
@@ -323,7 +326,6 @@ def test_skips_that_sql_made_unreadable_quarantine_only_their_schedule(
     assert mine.list().items[0].name == "a"
 
 
-@one_database
 def test_a_skipped_one_off_on_a_day_that_its_calendar_takes_finishes(dynbeat, mine, clock, beat):
     dynbeat.calendars.upsert("c", dates=[START.date() - timedelta(days=9)])
     mine.create("n", task="t", trigger=Once(START + 5 * MINUTE).excluding(calendar="c"))

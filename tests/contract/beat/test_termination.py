@@ -13,7 +13,6 @@ from celery_dynbeat.common.errors import DispatchError
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.testing import ManualBeat, RecordingPublisher
 from tests.support.applications import MINUTELY, START
-from tests.support.suites import one_database
 from tests.support.worker_stub import WorkerStub
 
 MINUTE = timedelta(minutes=1)
@@ -96,7 +95,6 @@ def warnings(caplog):
     ]
 
 
-@one_database
 def test_a_run_that_no_worker_ends_gets_a_note_and_no_further_request(
     mine, broker, replace_one, run_maintenance, caplog
 ):
@@ -111,7 +109,6 @@ def test_a_run_that_no_worker_ends_gets_a_note_and_no_further_request(
     assert len(warnings(caplog)) == 1
 
 
-@one_database
 def test_the_note_stays_when_the_run_ends_by_itself(mine, replace_one, run_maintenance, worker):
     run = replace_one()
     run_maintenance(MAX_RETRIES + 1)
@@ -122,7 +119,6 @@ def test_the_note_stays_when_the_run_ends_by_itself(mine, replace_one, run_maint
     assert (ended.status, ended.error) == ("succeeded", NOT_ENDED)
 
 
-@one_database
 def test_a_run_that_is_not_replaced_gets_no_note(mine, clock, beat, broker, worker):
     mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(timedelta(minutes=1))
@@ -133,7 +129,6 @@ def test_a_run_that_is_not_replaced_gets_no_note(mine, clock, beat, broker, work
     assert [(run.status, run.error) for run in mine.runs()] == [("succeeded", None)]
 
 
-@one_database
 def test_a_refused_request_is_noted_and_delays_nothing(
     mine, broker, replace_one, run_maintenance, caplog
 ):
@@ -147,7 +142,6 @@ def test_a_refused_request_is_noted_and_delays_nothing(
     assert len(warnings(caplog)) == 1
 
 
-@one_database
 def test_requests_are_repeated_until_the_broker_is_reachable(
     mine, broker, replace_one, run_maintenance, caplog
 ):
@@ -171,7 +165,6 @@ def refused_one_after_the_other(replace_one, run_maintenance, names):
     return runs
 
 
-@one_database
 def test_no_request_is_sent_for_a_while_after_repeated_refusals(
     mine, broker, replace_one, run_maintenance
 ):
@@ -183,7 +176,6 @@ def test_no_request_is_sent_for_a_while_after_repeated_refusals(
     assert [error_of(mine, run) for run in runs] == [REFUSAL] * 3
 
 
-@one_database
 def test_requests_are_sent_again_after_the_refusal_pause(
     broker, replace_one, run_maintenance, monkeypatch
 ):
@@ -197,7 +189,6 @@ def test_requests_are_sent_again_after_the_refusal_pause(
     assert broker.terminated == [run.run_id]
 
 
-@one_database
 def test_a_later_claim_sends_no_request_for_a_run_that_was_replaced_before(
     mine, clock, beat, broker, worker, replace_one
 ):
@@ -212,7 +203,6 @@ def test_a_later_claim_sends_no_request_for_a_run_that_was_replaced_before(
     assert broker.terminated == [run.run_id] * 2
 
 
-@one_database
 def test_many_schedules_that_recover_send_no_further_request(
     dynbeat, mine, clock, beat, broker, worker
 ):

@@ -30,6 +30,7 @@ from celery_dynbeat.store import nodes
 from celery_dynbeat.store.nodes import NodeHeartbeat
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import START, execute
+from tests.support.suites import each_database
 from tests.support.worker_stub import WorkerStub
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
@@ -603,6 +604,7 @@ def test_the_page_the_list_and_this_table_agree():
         (quiet_hours, cap),
     ],
 )
+@each_database
 def test_of_two_obstacles_the_first_of_the_list_is_named(limited, clock, first, second):
     site = Site(limited, clock, cap=1)
     FireTime().prepare(site)

@@ -9,7 +9,7 @@ from celery_dynbeat.common.states import Status
 from celery_dynbeat.testing import ManualBeat
 from celery_dynbeat.triggers.zones import describe_instant
 from tests.support.applications import START, application, execute
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 from tests.support.worker_stub import WorkerStub
 
 MICROSECOND, MINUTE = timedelta(microseconds=1), timedelta(minutes=1)
@@ -162,6 +162,7 @@ def test_a_pause_ends_the_wait_in_the_window(mine, pass_to):
     assert resumed.next_run_at == at(2)
 
 
+@each_database
 def test_a_hold_that_ends_after_the_offset_lets_the_run_go_at_once(mine, pass_to):
     mine.create("n", task="t", trigger=HOURLY, window=HOUR)
     mine.hold(reason="r")
@@ -207,7 +208,6 @@ def test_a_window_that_sql_has_damaged_quarantines_its_schedule_alone(dynbeat, m
     assert mine.update("n", window="50%").error is None
 
 
-@one_database
 def test_explain_says_that_a_fire_time_waits_in_its_window(mine, pass_to):
     mine.create("n", task="t", trigger=HOURLY, window=HOUR)
     pass_to(START + HOUR + MINUTE)

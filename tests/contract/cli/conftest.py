@@ -1,9 +1,4 @@
-"""Commands that run in the process of the test, on SQLite.
-
-The calls behind them are tested on each database in ``contract/api`` and
-``contract/insights``, and here by the tests with
-``each_database``.
-"""
+"""Commands that run in the process of the test, and what they print."""
 
 import json
 
@@ -12,11 +7,6 @@ from celery.bin.base import CLIContext
 from click.testing import CliRunner
 
 from celery_dynbeat.cli import dynbeat as group
-
-
-@pytest.fixture
-def database_url(request):
-    return request.getfixturevalue(f"{getattr(request, 'param', 'sqlite')}_url")
 
 
 @pytest.fixture

@@ -11,11 +11,6 @@ OWNER = ("--owner", "user:42")
 
 
 @pytest.fixture
-def database_url(sqlite_url):
-    return sqlite_url
-
-
-@pytest.fixture
 def on_terminal(monkeypatch):
     monkeypatch.setattr("celery_dynbeat.cli.base.invocation.Invocation.can_ask", True)
 

@@ -22,6 +22,7 @@ from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.combinations import DATABASES
 from tests.support.servers import PostgreSQLServer, mariadb_or_mysql
+from tests.support.suites import each_database
 from tests.support.waiting import wait_until
 
 
@@ -29,6 +30,7 @@ def recorder_on(database):
     return Recorder(database, settings=Settings(), notify=lambda _session: None)
 
 
+@each_database
 def test_an_instant_is_stored_with_microseconds_and_returned_in_utc(mine):
     given = datetime(2027, 3, 4, 5, 6, 7, 123457, timezone(timedelta(hours=9)))
 
@@ -39,6 +41,7 @@ def test_an_instant_is_stored_with_microseconds_and_returned_in_utc(mine):
     assert mine.get("n").next_run_at == given
 
 
+@each_database
 def test_a_naive_instant_is_rejected(dynbeat):
     naive = datetime(2026, 1, 1)  # noqa: DTZ001 - naive on purpose
     query = select(Schedule.id).where(Schedule.next_run_at == naive)
@@ -47,10 +50,12 @@ def test_a_naive_instant_is_rejected(dynbeat):
         dynbeat.context.database.read(lambda session: session.execute(query))
 
 
+@each_database
 def test_the_clock_of_the_database_is_aware(dynbeat):
     assert abs(dynbeat.context.database.read_clock() - datetime.now(UTC)) < timedelta(seconds=60)
 
 
+@each_database
 def test_arguments_keep_each_digit_and_the_order_of_their_keys(mine):
     kwargs = {"b": 2**64, "a": [-(2**63) - 1, 10**30, 1e22, 1.0, 0.1], "aa": {"z": 1, "": None}}
     mine.create("n", task="t", trigger=MINUTELY, kwargs=kwargs)
@@ -58,6 +63,7 @@ def test_arguments_keep_each_digit_and_the_order_of_their_keys(mine):
     assert json.dumps(mine.get("n").kwargs) == json.dumps(kwargs)
 
 
+@each_database
 def test_the_database_refuses_arguments_that_are_no_json(dynbeat, mine):
     mine.create("n", task="t", trigger=MINUTELY)
 
@@ -97,6 +103,7 @@ def test_a_transaction_is_repeated_after_a_deadlock(request, kind):
         assert mine.get("a").task == mine.get("b").task
 
 
+@each_database
 def test_a_forked_child_and_its_parent_use_separate_connections(mine):
     mine.create("n", task="t", trigger=MINUTELY)
 
@@ -194,6 +201,7 @@ def test_the_buffer_of_outcomes_is_bounded_and_drops_the_oldest(monkeypatch, cap
     assert len(dropped) == 3
 
 
+@each_database
 def test_a_permanent_error_is_raised_without_a_repeat(dynbeat):
     attempts = []
 

@@ -10,6 +10,7 @@ from celery_dynbeat.db import statements
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Run, Schedule
 from tests.support.applications import MINUTELY, START
+from tests.support.suites import each_database
 
 #: Texts that JSON, SQL or a driver might misinterpret.
 TEXTS = (
@@ -42,6 +43,7 @@ def rows(mine):
     return [info.id for info in page]
 
 
+@each_database
 def test_each_row_gets_its_own_values(connection, rows):
     changes = [
         {
@@ -79,6 +81,7 @@ def record(schedule_id, text, **columns):
     }
 
 
+@each_database
 def test_new_rows_are_inserted_and_existing_ones_skipped(connection, rows):
     there = [record(row_id, text) for row_id, text in zip(rows, TEXTS, strict=True)]
     assert statements.insert_new(connection, Run.__table__, there[:4]) in {4, -1}
@@ -94,6 +97,7 @@ def test_new_rows_are_inserted_and_existing_ones_skipped(connection, rows):
         assert (found[row["id"]].owner, found[row["id"]].error) == (row["owner"], row["error"])
 
 
+@each_database
 def test_is_among_finds_the_rows_with_the_given_ids(connection, rows):
     key, capabilities = Schedule.__table__.c.id, capabilities_of(connection.dialect)
     wanted = statements.among_parameter(capabilities, [*rows[:3], 10**9])

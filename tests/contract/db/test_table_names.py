@@ -12,6 +12,7 @@ from celery_dynbeat.db.models import use_names
 from tests.support.applications import application
 from tests.support.databases import new_schema
 from tests.support.named_tables import exercise
+from tests.support.suites import each_database
 
 pytestmark = pytest.mark.empty_database
 
@@ -35,6 +36,7 @@ def rows(connection, table):
     return connection.scalar(text(f"SELECT count(*) FROM {table}"))
 
 
+@each_database
 def test_applications_with_other_names_share_a_database(connection, database_url):
     shop = exercise(database_url, "shop", {})
     billing = exercise(database_url, "billing", {"table_prefix": "billing_"})
@@ -78,6 +80,7 @@ def test_a_schema_is_not_renamed():
     assert renamed == "UPDATE dynbeat_x.b_alembic_version SET version_num='2'; DROP TABLE b_x"
 
 
+@each_database
 def test_a_schema_that_is_missing_is_named(other_names, database_url):
     if database_url.startswith("sqlite"):
         rule, error = "SQLite has no schemas; set dynbeat_table_prefix", ConfigurationError

@@ -4,16 +4,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.support.applications import application
 from tests.support.flower_pages import flower_pages
-
-
-@pytest.fixture
-def dynbeat(sqlite_url, clock):
-    # What depends on the database is tested with the client's calls.
-    with application(sqlite_url, clock=clock) as made:
-        made.context.prepare()
-        yield made
 
 
 @pytest.fixture

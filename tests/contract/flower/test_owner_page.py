@@ -10,7 +10,6 @@ import pytest
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY
 from tests.support.flower_pages import flower_pages
-from tests.support.suites import one_database
 
 PAGE = "/dynbeat/owner"
 MINUTE = timedelta(minutes=1)
@@ -90,7 +89,6 @@ def test_an_owner_without_schedules_has_a_page(pages):
     assert "This owner has no schedules." in answer.text
 
 
-@one_database
 def test_the_quota_of_an_owner_is_shown_and_the_application_has_none(limited, serve_of):
     pages = serve_of(limited(owner_limits={"*": {"max_schedules": 3}}))
 
@@ -98,7 +96,6 @@ def test_the_quota_of_an_owner_is_shown_and_the_application_has_none(limited, se
     assert "dynbeat_owner_limits" not in page_of(pages, "").text
 
 
-@one_database
 def test_the_limits_of_the_owner_are_shown_with_what_is_used(limited, serve_of):
     table = {"user:1": {"max_schedules": 2, "min_interval": 300, "allowed_tasks": ["mail.*"]}}
     create(limited(), "user:1", "n")
@@ -111,7 +108,6 @@ def test_the_limits_of_the_owner_are_shown_with_what_is_used(limited, serve_of):
         assert f"<dd>{shown}</dd>" in text
 
 
-@one_database
 def test_a_function_of_limits_that_fails_does_not_hide_the_page(limited, serve_of):
     def fail(name):
         raise LookupError(name)

@@ -10,12 +10,6 @@ from celery_dynbeat.cli import dynbeat as group
 
 
 @pytest.fixture
-def database_url(sqlite_url):
-    """Return the database of the application. test_servers.py imports on the others."""
-    return sqlite_url
-
-
-@pytest.fixture
 def imported(dynbeat):
     """Return a function that runs ``dynbeat import ... --json``; it returns results by name."""
 

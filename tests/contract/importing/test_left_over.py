@@ -8,13 +8,9 @@ from celery_dynbeat.importing.writing import Importer
 from celery_dynbeat.store.schedules import imports
 from tests.support.applications import MINUTELY, application
 from tests.support.executed_statements import record_statements
+from tests.support.suites import each_database
 
 ROWS, LIMIT, OWNERS = 900, 100, 7
-
-
-@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
-def database_url(request):
-    return request.getfixturevalue(f"{request.param}_url")
 
 
 def found(number):
@@ -32,6 +28,7 @@ def importer_of(dynbeat, package="redbeat"):
     return Importer(dynbeat.context, package, owner_of, dry_run=False)
 
 
+@each_database
 def test_each_schedule_is_named_once_in_the_order_of_owner_and_name(dynbeat, mine, monkeypatch):
     importer_of(dynbeat).write([found(number) for number in range(60)])
     importer_of(dynbeat, "django-celery-beat").write([found(number) for number in range(100, 160)])

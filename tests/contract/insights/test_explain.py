@@ -11,7 +11,6 @@ from celery_dynbeat.insights.explain.reading import explain
 from celery_dynbeat.store import nodes
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, execute
-from tests.support.suites import one_database
 
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
 
@@ -42,7 +41,6 @@ def why(dynbeat, node):
     return explained
 
 
-@one_database
 def test_a_schedule_before_its_first_fire_time(mine, why):
     mine.create("n", task="t", trigger=MINUTELY)
 
@@ -62,7 +60,6 @@ def test_who_paused_it_comes_from_the_audit(dynbeat, mine, clock, why):
     assert why().sentence == "It does not run: alice paused it 2 h ago because of 'holiday'."
 
 
-@one_database
 def test_a_pause_of_a_deleted_schedule_is_not_named_after_a_rename(dynbeat, mine, clock, why):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.bound(actor="alice").pause("n", reason="holiday")
@@ -90,7 +87,6 @@ def test_a_pause_before_a_resume_or_of_an_earlier_schedule_is_not_named(dynbeat,
     assert why("again").sentence == "It does not run: a caller paused it."
 
 
-@one_database
 def test_a_kind_of_trigger_of_a_newer_version_is_no_quarantine(dynbeat, mine, why):
     mine.create("n", task="t", trigger=MINUTELY)
     execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_kind = 'lunar'")
@@ -112,7 +108,6 @@ def test_a_hold_of_the_owner_or_of_everything(dynbeat, mine, why):
     assert (why().cause, why().holds[0].owner) == ("held", None)
 
 
-@one_database
 def test_a_hold_stops_a_run_that_waits_for_a_place_after_its_schedule_has_finished(limited, clock):
     dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     mine = dynbeat.schedules.for_owner("user:42")
@@ -146,7 +141,6 @@ def test_a_message_in_a_queue_without_a_worker(mine, clock, beat, node, why):
     assert {each.name for each in why().workers} == {"celery@c", "celery@b"}
 
 
-@one_database
 def test_a_skipped_fire_time_is_among_the_next_ones_with_its_reason(dynbeat, mine, why):
     mine.create("n", task="t", trigger=MINUTELY)
     with dynbeat.acting(actor="alice"):
@@ -176,7 +170,6 @@ def test_a_due_schedule_that_no_beat_claims(mine, clock, why):
     assert why().sentence == "It has been due for 9 min, and no beat has claimed it."
 
 
-@one_database
 def test_a_damaged_row_has_no_next_fire_times(dynbeat, mine, clock, beat, why):
     mine.create("n", task="t", trigger=MINUTELY)
     execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'P'")
@@ -202,7 +195,6 @@ def test_a_damaged_window_is_named_until_an_update_replaces_it(dynbeat, mine, wh
     assert len(why(count=2).next) == 2
 
 
-@one_database
 def test_the_next_fire_times_have_notes_where_the_clock_changes(mine, clock, why):
     clock.move_to(START.replace(month=3, day=27, year=2027))
     mine.create("n", task="t", trigger=Cron("30 2 * * *", timezone="Europe/Berlin"))
@@ -213,7 +205,6 @@ def test_the_next_fire_times_have_notes_where_the_clock_changes(mine, clock, why
     assert "02:30 does not exist on 2027-03-28 in Europe/Berlin" in found.next[0].note
 
 
-@one_database
 def test_the_explanation_is_json(mine, why):
     mine.create("n", task="t", trigger=Every(60))
 
@@ -223,7 +214,6 @@ def test_the_explanation_is_json(mine, why):
     assert shown["schedule"]["name"] == "n"
 
 
-@one_database
 def test_an_unknown_name_and_another_owner_are_not_found(dynbeat, mine):
     mine.create("n", task="t", trigger=MINUTELY)
 

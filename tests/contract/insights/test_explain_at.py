@@ -12,7 +12,6 @@ from celery_dynbeat.common.errors import InvalidArgumentError
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.store import nodes
 from tests.support.applications import START
-from tests.support.suites import one_database
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 #: The day after START, on which the report should run.
@@ -147,7 +146,6 @@ def test_the_reason_says_who_and_why(dynbeat, mine, until, history, cause, text)
     assert "2026-11-22 09:00 UTC" in found.sentence
 
 
-@one_database
 def test_a_beat_that_was_down_is_named(dynbeat, mine, clock, until):
     mine.create("report", task="t", trigger=REPORT, catch_up="none")
     clock.advance(NINE - clock.now() + HOUR)
@@ -165,7 +163,6 @@ def test_a_beat_that_was_down_is_named(dynbeat, mine, clock, until):
     assert "beat@a started at 2026-11-22 10:00 UTC" in found.sentence
 
 
-@one_database
 def test_a_run_that_a_pause_skipped_or_revoked_says_who_paused(dynbeat, mine, until):
     paused(World(dynbeat, mine, until))
     until(NINE + 25 * HOUR)
@@ -181,7 +178,6 @@ def test_a_run_that_a_pause_skipped_or_revoked_says_who_paused(dynbeat, mine, un
     assert "carol paused it at 2026-11-23 10:00 UTC" in revoked.text
 
 
-@one_database
 def test_a_run_that_ran_is_told(mine, until):
     mine.create("report", task="t", trigger=REPORT)
     until(NINE + HOUR)
@@ -194,7 +190,6 @@ def test_a_run_that_ran_is_told(mine, until):
     assert found.to_dict()["at"] == NINE.isoformat()
 
 
-@one_database
 def test_the_calls_across_owners_need_an_owner(dynbeat, mine):
     mine.create("report", task="t", trigger=REPORT)
 

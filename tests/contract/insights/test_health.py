@@ -23,7 +23,7 @@ from celery_dynbeat.store.health import MAX_COUNTED, MAX_NAMED, Count
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.ended_runs import start
 from tests.support.servers.machine import free_port
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 from tests.support.worker_stub import WorkerStub
 
 logger = logging.getLogger(__name__)
@@ -83,7 +83,6 @@ def working_nodes(dynbeat):
     return refresh
 
 
-@one_database
 @pytest.mark.usefixtures("working_nodes")
 def test_an_idle_installation_with_a_beat_and_a_worker_is_healthy(dynbeat):
     report = status_json(dynbeat)
@@ -111,6 +110,7 @@ def test_an_idle_installation_with_a_beat_and_a_worker_is_healthy(dynbeat):
 
 
 @pytest.mark.usefixtures("working_nodes")
+@each_database
 def test_the_clock_offset_compares_the_host_with_the_database(dynbeat):
     offset = status_json(dynbeat)["database"]["clock_offset_seconds"]
 
@@ -119,7 +119,6 @@ def test_the_clock_offset_compares_the_host_with_the_database(dynbeat):
     assert offset is None or abs(offset) < 5
 
 
-@one_database
 @pytest.mark.usefixtures("working_nodes")
 def test_an_installation_without_a_live_beat_is_unhealthy(dynbeat, clock):
     clock.advance(TIMEOUT + SECOND)
@@ -132,7 +131,6 @@ def test_an_installation_without_a_live_beat_is_unhealthy(dynbeat, clock):
     assert codes(report, "warnings") == ["no_worker"]
 
 
-@one_database
 @pytest.mark.usefixtures("working_nodes")
 def test_a_beat_is_working_until_the_node_timeout(dynbeat, clock):
     clock.advance(TIMEOUT)
@@ -140,7 +138,6 @@ def test_a_beat_is_working_until_the_node_timeout(dynbeat, clock):
     assert status_json(dynbeat)["beats"][0]["state"] == "working"
 
 
-@one_database
 def test_a_single_beat_without_progress_is_a_problem(dynbeat):
     register(dynbeat, progressed=False, error="OperationalError: no route to the broker")
 
@@ -151,7 +148,6 @@ def test_a_single_beat_without_progress_is_a_problem(dynbeat):
     assert report["beats"][0]["state"] == "starting"
 
 
-@one_database
 def test_one_beat_that_makes_progress_is_enough(dynbeat, clock):
     register(dynbeat, name="b1", progressed=False)
     register(dynbeat, name="b2")
@@ -169,7 +165,6 @@ def test_one_beat_that_makes_progress_is_enough(dynbeat, clock):
     assert {node["state"] for node in one_hangs["beats"]} == {"no_progress", "working"}
 
 
-@one_database
 def test_progress_expires_after_the_node_timeout_as_a_heartbeat_does(dynbeat, clock):
     register(dynbeat)
     progressed_at = clock.now()
@@ -179,7 +174,6 @@ def test_progress_expires_after_the_node_timeout_as_a_heartbeat_does(dynbeat, cl
     assert codes(status_json(dynbeat)) == ["beat_failing"]
 
 
-@one_database
 @pytest.mark.usefixtures("working_nodes")
 def test_a_node_that_ended_is_shown_for_an_hour(dynbeat, clock):
     name = {"kind": NodeKind.BEAT, "name": "b2", "pid": os.getpid()}
@@ -211,7 +205,6 @@ def test_a_due_schedule_that_no_beat_claims_is_late(dynbeat, mine, clock, workin
     assert late["schedules"]["oldest_due_at"] == (START + MINUTE).isoformat()
 
 
-@one_database
 def test_max_lag_sets_how_late_a_schedule_may_be(dynbeat, mine, clock, working_nodes):
     mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(MINUTE + 10 * SECOND)
@@ -221,7 +214,6 @@ def test_max_lag_sets_how_late_a_schedule_may_be(dynbeat, mine, clock, working_n
     assert status_json(dynbeat, max_lag=10 * SECOND)["healthy"]
 
 
-@one_database
 def test_a_schedule_that_beat_sent_is_not_late(dynbeat, mine, clock, beat, working_nodes):
     mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(timedelta(hours=1))
@@ -253,7 +245,6 @@ def test_an_overdue_run_that_no_beat_resends_is_a_problem(dynbeat, mine, clock, 
     assert overdue["runs"]["overdue_since"] == START.isoformat()
 
 
-@one_database
 def test_no_worker_is_a_problem_only_while_runs_wait(dynbeat, mine, beat):
     register(dynbeat)
     assert codes(status_json(dynbeat), "warnings") == ["no_worker"]
@@ -269,7 +260,6 @@ def test_no_worker_is_a_problem_only_while_runs_wait(dynbeat, mine, beat):
     assert "workers without Dynbeat(app) do not count" in waiting["problems"][0]["hint"]
 
 
-@one_database
 @pytest.mark.usefixtures("working_nodes")
 def test_the_restart_of_a_worker_is_not_a_problem(dynbeat, mine, clock, beat):
     clock.advance(10 * MINUTE)
@@ -289,7 +279,6 @@ def test_the_restart_of_a_worker_is_not_a_problem(dynbeat, mine, clock, beat):
     assert codes(status_json(dynbeat)) == ["no_worker"]
 
 
-@one_database
 def test_a_live_worker_without_progress_is_enough(dynbeat, mine, beat):
     register(dynbeat)
     register(dynbeat, NodeKind.WORKER, "w1@test", progressed=False)
@@ -363,7 +352,6 @@ def test_quarantined_schedules_are_counted_and_the_first_ones_are_named(dynbeat,
     assert first[0] == {**first[0], "owner": "user:42", "error": "E: no\nmore"}
 
 
-@one_database
 @pytest.mark.usefixtures("working_nodes")
 def test_a_paused_schedule_in_quarantine_is_still_counted(dynbeat, mine):
     mine.create("n", task="t", trigger=MINUTELY)
@@ -376,7 +364,6 @@ def test_a_paused_schedule_in_quarantine_is_still_counted(dynbeat, mine):
     assert [each["name"] for each in report["schedules"]["quarantined_first"]] == ["n"]
 
 
-@one_database
 @pytest.mark.usefixtures("working_nodes")
 def test_a_schedule_with_an_unsupported_trigger_is_named_and_not_late(dynbeat, mine):
     mine.create("n", task="t", trigger=Cron("0 9 * * *"))
@@ -392,6 +379,7 @@ def test_a_schedule_with_an_unsupported_trigger_is_named_and_not_late(dynbeat, m
 
 
 @pytest.mark.usefixtures("working_nodes")
+@each_database
 def test_failing_schedules_are_a_warning_with_the_last_error(dynbeat, mine, beat, sent, clock):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.create("one-off", task="t", trigger=Once(START + MINUTE))
@@ -470,7 +458,6 @@ def serve(dynbeat, *, queues=("celery",), tasks=("t",), name="w1@test"):
     register(dynbeat, NodeKind.WORKER, name, **names)
 
 
-@one_database
 def test_a_queue_without_a_worker_is_a_problem_only_while_runs_wait_in_it(dynbeat, mine, beat):
     register(dynbeat)
     serve(dynbeat)
@@ -494,7 +481,6 @@ def test_a_queue_without_a_worker_is_a_problem_only_while_runs_wait_in_it(dynbea
     assert served["unserved"] == {"queues": [], "tasks": []}
 
 
-@one_database
 def test_a_task_of_the_application_that_no_worker_has_is_a_problem_within_an_hour(
     dynbeat, mine, clock
 ):
@@ -517,7 +503,6 @@ def test_a_task_of_the_application_that_no_worker_has_is_a_problem_within_an_hou
     assert soon["unserved"]["tasks"][0]["queue"] == "celery"
 
 
-@one_database
 def test_a_task_that_the_application_does_not_know_either_is_a_warning(dynbeat, mine):
     register(dynbeat)
     serve(dynbeat)
@@ -529,7 +514,6 @@ def test_a_task_that_the_application_does_not_know_either_is_a_warning(dynbeat, 
     assert "'mail.sned'" in report["warnings"][0]["text"]
 
 
-@one_database
 def test_a_worker_of_an_older_version_may_serve_anything(dynbeat, mine):
     register(dynbeat)
     serve(dynbeat)
@@ -542,7 +526,6 @@ def test_a_worker_of_an_older_version_may_serve_anything(dynbeat, mine):
     assert report["unserved"] == {"queues": None, "tasks": None}
 
 
-@one_database
 @pytest.mark.parametrize("damaged", ["[", "7", '"celery"', "[" * 100_000])
 def test_a_worker_whose_names_sql_damaged_may_serve_anything(dynbeat, mine, damaged):
     register(dynbeat)
@@ -553,7 +536,6 @@ def test_a_worker_whose_names_sql_damaged_may_serve_anything(dynbeat, mine, dama
     assert status_json(dynbeat)["unserved"] == {"queues": None, "tasks": None}
 
 
-@one_database
 def test_a_worker_that_ended_just_now_still_counts(dynbeat, mine, clock):
     register(dynbeat)
     serve(dynbeat)
@@ -570,7 +552,6 @@ def test_a_worker_that_ended_just_now_still_counts(dynbeat, mine, clock):
     assert codes(status_json(dynbeat), "warnings") == ["queue_not_consumed"]
 
 
-@one_database
 @pytest.mark.parametrize("fault", ["router", "override"])
 def test_a_queue_that_is_not_known_is_not_reported(dynbeat, mine, fault):
     def route(_name, args, *_, **__):
@@ -588,7 +569,6 @@ def test_a_queue_that_is_not_known_is_not_reported(dynbeat, mine, fault):
     assert status_json(dynbeat)["unserved"]["queues"] == []
 
 
-@one_database
 def test_a_router_gets_the_arguments_of_the_schedule(dynbeat, mine):
     register(dynbeat)
     serve(dynbeat, queues=["a"])
@@ -616,7 +596,6 @@ def test_missing_tables_are_reported_and_not_created(database_url, clock):
         assert codes(status_json(dynbeat)) == ["schema_outdated"]
 
 
-@one_database
 @pytest.mark.usefixtures("working_nodes")
 def test_tables_of_an_older_version_are_outdated(dynbeat):
     execute(dynbeat, "UPDATE dynbeat_alembic_version SET version_num = '0000'")
@@ -681,7 +660,6 @@ def test_a_notifier_that_the_database_does_not_support_is_a_configuration_proble
     assert "needs a PostgreSQL database" in report["problems"][0]["text"]
 
 
-@one_database
 @pytest.mark.usefixtures("working_nodes")
 def test_a_clock_that_was_set_back_makes_no_node_gone_and_no_schedule_late(dynbeat, mine, clock):
     mine.create("n", task="t", trigger=MINUTELY)
@@ -693,7 +671,6 @@ def test_a_clock_that_was_set_back_makes_no_node_gone_and_no_schedule_late(dynbe
     assert report["schedules"]["lag_seconds"] is None
 
 
-@one_database
 def test_status_names_the_lost_runs_of_a_killed_worker_for_an_hour(dynbeat, mine, clock, beat):
     mine.create("report", task="t", trigger=Every(timedelta(days=1)))
     mine.run_now("report")
@@ -712,7 +689,6 @@ def test_status_names_the_lost_runs_of_a_killed_worker_for_an_hour(dynbeat, mine
     assert "runs_lost" not in codes(status_json(dynbeat), "warnings")
 
 
-@one_database
 def test_status_is_degraded_while_one_of_two_beats_is_dead(dynbeat, clock):
     for name in ("b1", "b2"):
         register(dynbeat, name=name)

@@ -21,7 +21,7 @@ from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.ended_runs import end_all
 from tests.support.rollup import count_runs
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 MINUTE = timedelta(minutes=1)
 
@@ -85,7 +85,6 @@ def test_the_counts_add_up_with_the_rows(dynbeat, mine, clock, exported):
     assert of_beat["dynbeat_runs_skipped_total", "missed"] == rows["skipped"]
 
 
-@one_database
 def test_the_endpoint_shows_only_defined_metrics(exported):
     names = {name for name, *_ in scrape(exported.port)}
 
@@ -102,7 +101,6 @@ def test_the_endpoint_shows_only_defined_metrics(exported):
     } - {"dynbeat_clock_offset_seconds", "dynbeat_waiting_runs"}
 
 
-@one_database
 def test_a_run_that_is_sent_again_is_not_dispatched_again(dynbeat, mine, clock, exported):
     beat = ManualBeat(dynbeat)
     mine.create("n", task="t", trigger=MINUTELY)
@@ -149,6 +147,7 @@ def test_a_run_that_waits_in_a_batch_is_not_pending_for_a_worker(dynbeat, mine, 
     )
 
 
+@each_database
 def test_the_gauges_agree_with_the_tables(dynbeat, mine, clock):
     beat = ManualBeat(dynbeat)
     for number in range(3):
@@ -177,7 +176,6 @@ def test_the_gauges_agree_with_the_tables(dynbeat, mine, clock):
     assert {name for name, *_ in read} == always
 
 
-@one_database
 def test_the_ended_runs_are_counted_from_the_rollup(dynbeat, mine, clock):
     beat = ManualBeat(dynbeat)
     for status in ("succeeded", "succeeded", "failed"):
@@ -198,7 +196,6 @@ def test_the_ended_runs_are_counted_from_the_rollup(dynbeat, mine, clock):
     assert read["dynbeat_run_duration_seconds_count", "(unknown)"] == len(ended)
 
 
-@one_database
 def test_the_runs_that_wait_for_a_place_are_a_gauge_if_an_owner_can_have_a_limit(limited, clock):
     dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     beat = ManualBeat(dynbeat)
@@ -230,7 +227,6 @@ def test_without_the_database_only_its_gauges_are_absent(caplog):
     assert [r.event for r in caplog.records].count("metrics_failed") == 1
 
 
-@one_database
 def test_a_taken_port_is_logged_and_beat_works_on(dynbeat, mine, clock, caplog):
     with socket.create_server(("127.0.0.1", 0)) as other:
         export = BeatMetrics(dynbeat.context, MetricsEndpoint(other.getsockname()[1]))
@@ -247,7 +243,6 @@ def test_a_taken_port_is_logged_and_beat_works_on(dynbeat, mine, clock, caplog):
     assert "DYNBEAT_METRICS" in record.getMessage()
 
 
-@one_database
 def test_after_the_end_nothing_is_counted(dynbeat):
     export = BeatMetrics(dynbeat.context, MetricsEndpoint(0))
 

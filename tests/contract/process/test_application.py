@@ -21,12 +21,6 @@ FIXES = ("dynbeat_database_url", "search_path", "dynbeat_application = 'shop'")
 
 
 @pytest.fixture
-def database_url(request):
-    """Return the URL of a new database: SQLite unless ``each_database`` marks the test."""
-    return request.getfixturevalue(f"{getattr(request, 'param', 'sqlite')}_url")
-
-
-@pytest.fixture
 def tables(dynbeat):
     """Return the database; its tables belong to no application yet."""
     return dynbeat.context.database

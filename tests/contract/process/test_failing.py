@@ -19,7 +19,7 @@ from celery_dynbeat.worker.outcome_recorder import Outcome, apply_outcome
 from tests.support.applications import MINUTELY, execute
 from tests.support.executed_statements import record_statements
 from tests.support.lock_waits import failing_waits
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 from tests.support.waiting import wait_until
 from tests.support.worker_stub import WorkerStub
 
@@ -58,7 +58,6 @@ def begin(mine, clock, beat, sent, worker):
     return begin
 
 
-@one_database
 def test_a_schedule_fails_since_the_first_of_its_last_failures(mine, clock, begin, worker, succeed):
     assert mine.get("n").failing_since is None
     worker.finish(begin(), Status.FAILED)
@@ -75,7 +74,6 @@ def test_a_schedule_fails_since_the_first_of_its_last_failures(mine, clock, begi
     assert mine.list(state="failing") == []
 
 
-@one_database
 def test_an_edit_a_pause_and_a_revoked_run_do_not_end_a_failure(mine, clock, begin, worker):
     worker.finish(begin(), Status.FAILED)
     first = clock.now()
@@ -87,7 +85,6 @@ def test_an_edit_a_pause_and_a_revoked_run_do_not_end_a_failure(mine, clock, beg
     assert mine.get("n").failing_since == first
 
 
-@one_database
 def test_a_lost_run_fails_until_its_worker_reports_that_it_succeeded(
     mine, clock, beat, begin, succeed
 ):
@@ -128,7 +125,6 @@ def test_an_outcome_that_is_written_late_does_not_hide_a_later_one(mine, clock, 
     assert mine.get("n").failing_since is None
 
 
-@one_database
 def test_a_manual_run_that_succeeds_ends_a_failure(mine, clock, beat, sent, begin, worker, succeed):
     worker.finish(begin(), Status.FAILED)
     clock.advance(timedelta(seconds=1))
@@ -142,7 +138,6 @@ def test_a_manual_run_that_succeeds_ends_a_failure(mine, clock, beat, sent, begi
     assert mine.get("n").failing_since is None
 
 
-@one_database
 def test_a_run_that_no_broker_accepts_fails_its_schedule(dynbeat, mine, clock, beat):
     mine.create("n", task="t", trigger=MINUTELY)
     run = mine.run_now("n")
@@ -154,6 +149,7 @@ def test_a_run_that_no_broker_accepts_fails_its_schedule(dynbeat, mine, clock, b
     assert mine.get("n").failing_since == clock.now()
 
 
+@each_database
 def test_a_missed_update_is_corrected_at_the_next_end(dynbeat, mine, clock, begin, worker):
     worker.finish(begin(), Status.FAILED)
     first = clock.now()
@@ -183,7 +179,6 @@ def test_a_success_before_the_next_failure_is_reported(mine, clock, beat, begin,
     assert mine.get("n").failing_since == clock.now()
 
 
-@one_database
 def test_beat_corrects_a_recovered_schedule_at_its_next_poll(
     dynbeat, mine, clock, beat, begin, worker
 ):
@@ -286,6 +281,7 @@ def test_a_success_that_is_written_during_the_correction_is_not_lost(
     assert mine.get("n").failing_since is None
 
 
+@each_database
 def test_many_schedules_that_recovered_while_beat_was_down_are_corrected_at_once(
     mine, clock, dynbeat, beat
 ):
@@ -340,6 +336,7 @@ def test_a_failure_whose_correction_failed_is_corrected_with_the_next_try(
     wait_until(lambda: mine.get("n").failing_since is not None, within=20)
 
 
+@each_database
 def test_a_search_for_recent_ends_leaves_the_older_ones(clock, dynbeat, begin, worker):
     worker.finish(begin(), Status.FAILED)
     old = clock.now()

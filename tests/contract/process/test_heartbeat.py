@@ -10,7 +10,7 @@ from celery_dynbeat.db.models import Node, NodeKind
 from celery_dynbeat.process.heartbeat import HeartbeatWriter
 from tests.support.applications import application, execute
 from tests.support.servers.machine import free_port
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 QUEUES = {"queues": '["a"]', "tasks": '["t"]'}
 
@@ -38,14 +38,12 @@ def names(dynbeat):
     return lambda: dynbeat.context.database.read(lambda session: session.execute(columns).one())
 
 
-@one_database
 def test_the_names_are_written_at_registration(writer, names):
     writer.beat(**QUEUES)
 
     assert names() == ('["a"]', '["t"]')
 
 
-@one_database
 def test_a_change_of_the_names_is_written(writer, names):
     writer.beat(**QUEUES)
     writer.beat(queues='["a","b"]', tasks='["t"]')
@@ -53,7 +51,6 @@ def test_a_change_of_the_names_is_written(writer, names):
     assert names() == ('["a","b"]', '["t"]')
 
 
-@one_database
 def test_unchanged_names_are_not_written_again(dynbeat, writer, names):
     writer.beat(**QUEUES)
     execute(dynbeat, "UPDATE dynbeat_node SET queues = '[]'")
@@ -62,6 +59,7 @@ def test_unchanged_names_are_not_written_again(dynbeat, writer, names):
     assert names() == ("[]", '["t"]')
 
 
+@each_database
 def test_a_node_whose_row_was_deleted_registers_with_its_names(dynbeat, writer, names):
     writer.beat(**QUEUES)
     execute(dynbeat, "DELETE FROM dynbeat_node")
@@ -70,7 +68,6 @@ def test_a_node_whose_row_was_deleted_registers_with_its_names(dynbeat, writer, 
     assert names() == ('["a"]', '["t"]')
 
 
-@one_database
 def test_a_change_that_was_not_written_is_written_by_the_next_heartbeat(dynbeat, writer, names):
     writer.beat(**QUEUES)
     execute(dynbeat, "ALTER TABLE dynbeat_node RENAME TO away")

@@ -6,12 +6,6 @@ from celery_dynbeat import signals
 
 
 @pytest.fixture
-def database_url(sqlite_url):
-    """No database affects what these tests check."""
-    return sqlite_url
-
-
-@pytest.fixture
 def received():
     """Give a list that grows with the name and the event of each signal."""
     events = []

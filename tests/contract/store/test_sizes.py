@@ -7,6 +7,7 @@ from sqlalchemy import text
 
 from celery_dynbeat.store import sizes
 from tests.support.applications import MINUTELY
+from tests.support.suites import each_database
 
 DAY = timedelta(days=1)
 ANALYZE = {"postgresql": "ANALYZE", "mysql": "ANALYZE TABLE dynbeat_run", "sqlite": "ANALYZE"}
@@ -29,6 +30,7 @@ def read(dynbeat, clock):
     return tables
 
 
+@each_database
 def test_each_table_has_rows_and_bytes_and_its_old_rows_are_counted(
     dynbeat, mine, clock, beat, read
 ):

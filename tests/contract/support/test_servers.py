@@ -13,6 +13,7 @@ from sqlalchemy import NullPool, create_engine, text
 from tests.support import databases
 from tests.support.combinations import DATABASES
 from tests.support.servers import PostgreSQLServer, RabbitMQServer, RedisServer, mariadb_or_mysql
+from tests.support.suites import each_database
 
 
 def execute(url, *statements):
@@ -70,6 +71,7 @@ def test_rabbitmq_restarts_with_its_durable_messages(own_server):
         assert connection.SimpleQueue("kept").get(timeout=10).payload == "here"
 
 
+@each_database
 def test_a_database_url_is_a_new_database_that_stores_every_script(database_url):
     execute(database_url, "CREATE TABLE fresh (word VARCHAR(20))")
     execute(database_url, "INSERT INTO fresh VALUES ('schön 🎉')")

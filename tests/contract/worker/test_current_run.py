@@ -16,12 +16,6 @@ MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 
 
 @pytest.fixture
-def database_url(sqlite_url):
-    """No database affects what these tests check."""
-    return sqlite_url
-
-
-@pytest.fixture
 def beat(dynbeat):
     return ManualBeat(dynbeat, run_tasks=True)
 

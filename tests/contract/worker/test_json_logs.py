@@ -18,11 +18,6 @@ SECRET = "4111-1111-of-a-card"
 
 
 @pytest.fixture
-def database_url(sqlite_url):
-    return sqlite_url
-
-
-@pytest.fixture
 def recipe():
     names = {}
     exec(RECIPE, names)  # noqa: S102 - our own page

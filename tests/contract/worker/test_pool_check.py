@@ -13,6 +13,7 @@ from celery_dynbeat.worker.pool_check import PoolCheck, PoolState
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
 from celery_dynbeat.worker.task_guard import TaskGuard
 from tests.support.applications import MINUTELY, execute
+from tests.support.suites import each_database
 from tests.support.worker_stub import WorkerStub
 
 NODE = "w1@test"
@@ -139,6 +140,7 @@ def test_an_idempotent_run_is_sent_again(mine, beat, check, begun, worker):
     assert mine.runs()[0].attempt == 2
 
 
+@each_database
 def test_a_run_whose_message_was_redelivered_is_sent_again_with_any_on_lost(
     dynbeat, beat, check, begun
 ):
@@ -153,6 +155,7 @@ def test_a_run_whose_message_was_redelivered_is_sent_again_with_any_on_lost(
 
 
 @pytest.mark.parametrize("message", [True, False])
+@each_database
 def test_a_run_in_its_last_allowed_attempt_is_lost(dynbeat, mine, check, begun, message):
     run = begun(on_lost="rerun")
     noted = MAX_ATTEMPTS if message else None
@@ -179,6 +182,7 @@ def test_a_run_whose_result_was_stored_has_succeeded(mine, check, begun, results
     assert found.error == "its pool process died after the result was stored"
 
 
+@each_database
 def test_the_buffered_run_of_the_schedule_is_then_sent_at_once(
     mine, clock, beat, worker, check, results
 ):
@@ -285,6 +289,7 @@ def test_a_retry_of_an_attempt_that_has_ended_does_not_follow_a_later_attempt(
     assert followed(task, request_of(task, run)) == 1
 
 
+@each_database
 def test_a_retry_from_the_main_process_is_recorded(dynbeat, mine, begun, task):
     run = begun()
     execute(dynbeat, f"UPDATE dynbeat_run SET worker_pid = {NO_PID}")

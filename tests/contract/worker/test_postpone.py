@@ -16,7 +16,7 @@ from celery_dynbeat.store.runs.unfinished import MAX_ATTEMPTS
 from celery_dynbeat.testing import ManualBeat
 from celery_dynbeat.worker import PostponeRun
 from tests.support.applications import START, execute
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 from tests.support.worker_stub import WorkerStub
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -111,7 +111,6 @@ def test_the_pages_and_explain_say_what_the_run_waits_for(site):
     assert "because its task postponed it" in found.sentence
 
 
-@one_database
 @pytest.mark.parametrize(
     "until",
     [
@@ -269,7 +268,6 @@ def test_the_next_fire_time_finds_the_postponed_run_unfinished(site, overlap):
     assert statuses[:3] == expected[overlap]
 
 
-@one_database
 @pytest.mark.parametrize("redelivered", [False, True])
 def test_another_message_of_the_postponed_attempt_does_not_start_the_run(
     dynbeat, clock, beat, redelivered
@@ -316,6 +314,7 @@ def test_another_message_does_not_start_a_postponed_run_that_waits_for_a_hold(dy
     assert worker.start(beat.publisher.sent[1])
 
 
+@each_database
 def test_postponements_use_up_no_attempt_of_a_run_that_is_sent_again_after_a_crash(
     dynbeat, clock, beat
 ):
@@ -387,6 +386,7 @@ def test_the_exception_is_pickled_like_the_exceptions_of_celery():
     assert (copy.until, str(copy)) == (DUE, str(PostponeRun(DUE)))
 
 
+@each_database
 def test_the_note_of_a_postponed_attempt_is_kept(dynbeat, clock):
     def body():
         note("not yet")

@@ -21,6 +21,7 @@ from celery_dynbeat.worker.signal_handlers import reporting
 from celery_dynbeat.worker.task_guard import guarded_request
 from tests.support.applications import execute
 from tests.support.executing_worker import ExecutingWorker
+from tests.support.suites import each_database
 
 MINUTE = timedelta(minutes=1)
 SECOND = timedelta(seconds=1)
@@ -168,6 +169,7 @@ def test_a_second_delivery_of_the_failed_message_does_not_start_the_retry(worker
 
 
 @pytest.mark.parametrize("point", ["swept", "published"])
+@each_database
 def test_the_next_beat_sends_the_retry_after_a_crash(worker, dynbeat, point):
     worker.create(retry=POLICY, max_runs=1)
     fail(worker, worker.send())
@@ -312,6 +314,7 @@ def test_a_rejected_message_is_not_retried(worker, dynbeat):
 
 
 @pytest.mark.parametrize("message", ["its own", "another", None])
+@each_database
 def test_the_main_process_retries_the_run_of_a_killed_process(worker, dynbeat, message):
     worker.create(retry=POLICY)
     run, other = worker.send(), worker.send()
@@ -388,6 +391,7 @@ def test_a_run_that_waits_for_its_retry_is_no_unstarted_run(worker, dynbeat):
     assert dynbeat.context.database.run(health.unstarted_runs).count == 0
 
 
+@each_database
 def test_a_policy_that_only_sql_wrote_and_that_is_invalid_does_not_apply(worker, dynbeat):
     worker.create(max_runs=1)
     execute(dynbeat, "UPDATE dynbeat_schedule SET retry = :retry", retry='{"max_retries": -1}')
@@ -398,6 +402,7 @@ def test_a_policy_that_only_sql_wrote_and_that_is_invalid_does_not_apply(worker,
     assert fail(worker, run).status == "failed"
 
 
+@each_database
 def test_the_retry_is_due_once_however_many_beats_sweep(worker, dynbeat):
     worker.create(retry=POLICY, max_runs=1)
     run = worker.send()

@@ -28,12 +28,6 @@ def sink(monkeypatch):
 
 
 @pytest.fixture
-def database_url(sqlite_url):
-    """Return one database: the threads of pings run one query, which has its own test."""
-    return sqlite_url
-
-
-@pytest.fixture
 def dynbeat(limited, sink):
     return limited(ping_hosts=[sink.url, "http://127.0.0.1:9"])
 

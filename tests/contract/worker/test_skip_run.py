@@ -10,6 +10,7 @@ from celery_dynbeat.insights.explain.runs import explain_run
 from celery_dynbeat.signals import run_ended
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START
+from tests.support.suites import each_database
 
 MINUTE = timedelta(minutes=1)
 
@@ -58,6 +59,7 @@ def test_the_run_is_skipped_with_the_reason(outcomes, beat, clock, mine):
 @pytest.mark.parametrize(
     ("reason", "stored"), [("x" * 600, "x" * 500), ("", "the task raised SkipRun")]
 )
+@each_database
 def test_a_reason_has_up_to_500_characters(reason, stored, outcomes, beat, clock, mine):
     mine.create("n", task="t", trigger=MINUTELY)
     outcomes.append(SkipRun(reason))

@@ -7,6 +7,7 @@ import pytest
 
 from celery_dynbeat.worker import outcome_recorder
 from tests.support.executing_worker import ExecutingWorker, counting
+from tests.support.suites import each_database
 from tests.support.waiting import wait_until
 
 
@@ -34,6 +35,7 @@ TWO_UPDATES = [["UPDATE", "dynbeat_run"]] * 2
 
 
 @pytest.mark.parametrize("settings", [{}, {"alert_urls": []}], ids=["plain", "alerts"])
+@each_database
 def test_a_run_that_succeeds_costs_two_statements_and_two_commits(worker, settings):
     made = worker(**settings)
     made.create(pause_after_failures=3)
@@ -81,6 +83,7 @@ def test_the_first_success_after_failures_costs_two_commits(worker):
     assert made.mine.get("n").failing_since is None
 
 
+@each_database
 def test_a_retry_costs_two_statements_and_two_commits(worker):
     made = worker()
     made.create()

@@ -17,7 +17,7 @@ from celery_dynbeat.store import nodes
 from celery_dynbeat.worker.outcome_recorder import Outcome, apply_outcome
 from celery_dynbeat.worker.start_decision import Delivery, StartAction, decide_start
 from tests.support.applications import MINUTELY, execute
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 TIMEOUT = timedelta(seconds=60)
 
@@ -102,6 +102,7 @@ def test_a_run_starts_once_and_its_duplicates_are_refused(mine, message, deliver
     assert (only(mine).status, only(mine).attempt, only(mine).worker) == ("running", 1, "w1")
 
 
+@each_database
 def test_of_two_simultaneous_duplicates_one_starts(message, deliver):
     actions, together = [], threading.Barrier(2)
 
@@ -140,6 +141,7 @@ def test_a_retry_starts_before_the_outcome_of_the_previous_attempt_is_written(
 
 
 @pytest.mark.parametrize("is_recorded", [True, False])
+@each_database
 def test_a_replacement_starts_once_whether_or_not_the_end_before_it_is_recorded(
     mine, message, deliver, finish, is_recorded
 ):
@@ -233,6 +235,7 @@ def test_a_redelivered_run_of_a_replaced_node_starts_a_new_attempt(clock, messag
     assert deliver(replace(message, worker="w2", redelivered=True)) is StartAction.START
 
 
+@each_database
 def test_a_redelivered_message_of_a_living_node_is_noted_and_leaves_no_copy(
     dynbeat, mine, clock, message, deliver, alive
 ):
@@ -304,6 +307,7 @@ def test_a_redelivered_message_is_refused_if_the_run_ends_before_it_is_noted(
     assert only(mine).status == "succeeded"
 
 
+@each_database
 def test_a_run_requeued_after_its_redelivery_was_noted_is_sent_again_at_once(
     clock, beat, sent, alive, message, deliver, finish
 ):
@@ -350,7 +354,6 @@ def ended_pid():
     return ended.pid
 
 
-@one_database
 @pytest.mark.parametrize("owner", ["alive", "silent", "replaced", "unknown", "ended process"])
 @pytest.mark.parametrize("lost", [False, True], ids=["running", "lost"])
 def test_without_acks_late_a_redelivered_message_of_a_started_run_is_refused_and_not_noted(
@@ -408,6 +411,7 @@ def test_a_run_that_has_ended_does_not_end_again(mine, message, deliver, finish)
     assert only(mine).status == "succeeded"
 
 
+@each_database
 def test_a_requeued_message_may_start_again(mine, clock, message, deliver, finish):
     deliver(message)
 

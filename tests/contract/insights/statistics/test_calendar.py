@@ -11,7 +11,7 @@ from celery_dynbeat.insights import charts
 from celery_dynbeat.insights.charts import DAYS_AHEAD, calendar
 from tests.support.applications import START, execute, instants
 from tests.support.random_history import add_runs
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 MICROSECOND = timedelta(microseconds=1)
 HOUR = timedelta(hours=1)
@@ -61,7 +61,6 @@ def test_each_run_counts_on_the_local_day_of_its_fire_time(dynbeat, mine, clock,
     assert all(day.total.exact for day in days)
 
 
-@one_database
 @pytest.mark.parametrize("zone", ZONES)
 def test_the_days_follow_each_other_and_are_those_of_the_zone(dynbeat, mine, clock, zone):
     clock.move_to(ZONES[zone])
@@ -87,7 +86,6 @@ TRIGGERS = {
 }
 
 
-@one_database
 def test_planned_are_the_upcoming_fire_times_of_each_day(dynbeat, mine):
     for name, (trigger, fields) in TRIGGERS.items():
         mine.create(name, task="t", trigger=trigger, **fields)
@@ -102,7 +100,6 @@ def test_planned_are_the_upcoming_fire_times_of_each_day(dynbeat, mine):
             assert all(day.planned_exact for day in days)
 
 
-@one_database
 @pytest.mark.parametrize("trigger", [Every(60), Cron("*/2 8-20 * * mon-fri", timezone="UTC")])
 def test_many_fire_times_are_exact_at_first_and_lower_bounds_later(dynbeat, mine, trigger):
     mine.create("digest", task="t", trigger=trigger)
@@ -124,7 +121,6 @@ def test_many_fire_times_are_exact_at_first_and_lower_bounds_later(dynbeat, mine
     assert not exact[-1]
 
 
-@one_database
 def test_with_max_runs_the_days_after_the_bound_are_unknown(dynbeat, mine):
     mine.create("digest", task="t", trigger=Every(60), max_runs=1_500)
 
@@ -134,7 +130,6 @@ def test_with_max_runs_the_days_after_the_bound_are_unknown(dynbeat, mine):
     assert not any(day.planned_exact for day in ahead)
 
 
-@one_database
 def test_a_paused_or_damaged_schedule_has_nothing_planned(dynbeat, mine):
     mine.create("digest", task="t", trigger=Every(HOUR), enabled=False)
     mine.create("damaged", task="t", trigger=Every(HOUR))
@@ -153,6 +148,7 @@ def test_a_due_fire_time_is_not_planned_for_a_day_that_has_passed(dynbeat, mine,
     assert min(planned) == clock.now().date()
 
 
+@each_database
 def test_a_day_reads_a_bounded_number_of_runs(dynbeat, mine, monkeypatch):
     monkeypatch.setattr(charts, "MAX_RUNS_PER_DAY", 5)
     schedule = mine.create("digest", task="t", trigger=Every(HOUR))
@@ -165,7 +161,6 @@ def test_a_day_reads_a_bounded_number_of_runs(dynbeat, mine, monkeypatch):
     assert totals == ["1", "5+"]
 
 
-@one_database
 def test_values_are_checked(dynbeat, mine):
     mine.create("digest", task="t", trigger=Every(HOUR))
 
@@ -175,7 +170,6 @@ def test_values_are_checked(dynbeat, mine):
         days_of(dynbeat, "UTC", weeks=54)
 
 
-@one_database
 def test_to_dict_has_the_day_as_text(dynbeat, mine):
     mine.create("digest", task="t", trigger=Every(HOUR))
 

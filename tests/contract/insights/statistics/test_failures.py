@@ -8,7 +8,7 @@ from celery_dynbeat.common.errors import InvalidArgumentError
 from celery_dynbeat.insights.history import failures, owner_usage
 from celery_dynbeat.store import scans
 from tests.support.applications import START
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 MINUTE = timedelta(minutes=1)
 LATER = START + timedelta(hours=1)
@@ -45,7 +45,6 @@ def test_failed_runs_are_grouped_by_task_and_error_without_numbers(dynbeat, fail
     assert largest.newest_run == newest
 
 
-@one_database
 @pytest.mark.parametrize(
     ("first", "second", "count"),
     [
@@ -67,7 +66,6 @@ def test_errors_that_differ_only_in_random_ids_are_one(dynbeat, fail, first, sec
     assert len(failures(dynbeat.context, since=START).groups) == count
 
 
-@one_database
 def test_a_rerun_that_succeeded_leaves_the_count(dynbeat, fail):
     repaired, broken = fail("KeyError: 1", "KeyError: 2")
     fail("KeyError: 1", at=LATER, rerun_of=repaired)
@@ -79,7 +77,6 @@ def test_a_rerun_that_succeeded_leaves_the_count(dynbeat, fail):
     assert (found.count, found.error) == (2, "KeyError: 2")
 
 
-@one_database
 def test_a_group_names_the_schedules_that_failed_last(dynbeat, fail):
     for number in range(5):
         fail("x", "x", owner=f"user:{number}", at=START + 10 * number * MINUTE)
@@ -90,6 +87,7 @@ def test_a_group_names_the_schedules_that_failed_last(dynbeat, fail):
     assert (list(found.names), found.schedules) == (["n", "user:4/n", "user:3/n"], 6)
 
 
+@each_database
 def test_owner_task_and_time_limit_the_failures(dynbeat, fail):
     fail("x")
     fail("x", owner="user:7", task="u")
@@ -107,6 +105,7 @@ def test_owner_task_and_time_limit_the_failures(dynbeat, fail):
 
 
 @pytest.mark.parametrize("owner", [None, "user:42"])
+@each_database
 def test_a_search_that_ends_early_says_so(dynbeat, fail, monkeypatch, owner):
     fail(*(f"error {number}" for number in range(4)))
     monkeypatch.setattr(scans, "MAX_SCANNED", 3)
@@ -117,6 +116,7 @@ def test_a_search_that_ends_early_says_so(dynbeat, fail, monkeypatch, owner):
     assert failures(dynbeat.context, since=START + MINUTE, owner=owner).groups[0].count == 3
 
 
+@each_database
 def test_the_usage_of_an_owner_counts_its_runs_by_outcome(dynbeat, fail):
     fail("x", sent_at=START + timedelta(seconds=2))
     fail(None, status="succeeded", at=LATER, sent_at=LATER + timedelta(seconds=1))

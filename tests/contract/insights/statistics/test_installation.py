@@ -13,7 +13,6 @@ from celery_dynbeat.store import nodes
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START
 from tests.support.ended_runs import end_all
-from tests.support.suites import one_database
 
 MINUTE = timedelta(minutes=1)
 
@@ -37,7 +36,6 @@ def nodes_of(dynbeat):
     return installation.nodes(dynbeat.context)
 
 
-@one_database
 def test_an_empty_installation(dynbeat):
     found = overview(dynbeat.context)
 
@@ -53,7 +51,6 @@ def test_an_empty_installation(dynbeat):
     )
 
 
-@one_database
 def test_nodes_have_their_state(dynbeat, clock, node):
     outage = '[{"kind": "queue", "name": "q", "since": "2026-11-21", "error": "no"}]'
     node(NodeKind.BEAT, "old", error="broken")
@@ -114,7 +111,6 @@ def test_the_lag_and_the_rate_come_from_the_ended_runs(dynbeat, mine, clock):
     assert found.sent_per_second == pytest.approx(1 / 303)
 
 
-@one_database
 def test_holds_in_force(dynbeat, mine, clock):
     everything = dynbeat.schedules.hold(reason="migration", until=START + MINUTE)
     mine.hold(reason="unpaid")
@@ -126,7 +122,6 @@ def test_holds_in_force(dynbeat, mine, clock):
     assert banners(dynbeat.context).hold_of_everything is None
 
 
-@one_database
 def test_the_banner_says_since_when_no_beat_is_alive(dynbeat, clock, node):
     node(NodeKind.WORKER, "w")
     node(NodeKind.BEAT, "killed")
@@ -147,7 +142,6 @@ def test_the_banner_says_since_when_no_beat_is_alive(dynbeat, clock, node):
     assert (found.is_any_beat_alive, found.last_beat_seen_at) == (False, stopped_at)
 
 
-@one_database
 def test_the_banner_names_a_beat_that_died_while_another_works(dynbeat, clock, node):
     node(NodeKind.BEAT, "one")
     node(NodeKind.BEAT, "other")
@@ -162,7 +156,6 @@ def test_the_banner_names_a_beat_that_died_while_another_works(dynbeat, clock, n
     assert banners(dynbeat.context).dead_beats == []
 
 
-@one_database
 def test_the_banner_names_no_beat_that_was_stopped_or_replaced(dynbeat, clock, node):
     for name in ("one", "stopped", "killed"):
         node(NodeKind.BEAT, name)

@@ -15,7 +15,7 @@ from celery_dynbeat.insights.lag import lag_percentile
 from celery_dynbeat.store import health, rollups
 from tests.support.applications import MINUTELY, START, execute
 from tests.support.rollup import count_runs
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 MILLISECOND = timedelta(milliseconds=1)
@@ -213,7 +213,6 @@ def check(dynbeat, clock, all_rows):
     return compare
 
 
-@one_database
 def test_an_empty_installation(check):
     found = check()
 
@@ -241,6 +240,7 @@ def test_random_rows(dynbeat, add_schedules, add_runs, check, seed, held):
     assert lag_percentile(hour, 0.99) > lag_percentile(hour, 0.5) > timedelta(0)
 
 
+@each_database
 def test_minutes_that_are_not_counted_are_read_from_the_runs(add_runs, check):
     newest = NOW.replace(second=0)
     add_runs(burst(20, at=newest - 3 * MINUTE, status="failed"))
@@ -249,7 +249,6 @@ def test_minutes_that_are_not_counted_are_read_from_the_runs(add_runs, check):
     assert check().last().unsuccessful == 30
 
 
-@one_database
 def test_with_too_many_runs_the_hour_ends_earlier(add_runs, dynbeat, clock, monkeypatch):
     monkeypatch.setattr(rollups, "MAX_LIVE_RUNS", 10)
     clock.advance(NOW - START)
@@ -264,6 +263,7 @@ def test_with_too_many_runs_the_hour_ends_earlier(add_runs, dynbeat, clock, monk
     assert (len(found.minutes), found.last().unsuccessful) == (60, 10)
 
 
+@each_database
 def test_more_rows_than_are_counted_are_a_lower_bound(
     dynbeat, add_schedules, add_runs, clock, monkeypatch
 ):

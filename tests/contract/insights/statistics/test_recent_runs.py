@@ -10,7 +10,6 @@ from celery_dynbeat.db.models import Run
 from celery_dynbeat.insights.history import RecentRun, recent_runs
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START
-from tests.support.suites import one_database
 
 SECOND = timedelta(seconds=1)
 
@@ -84,7 +83,6 @@ def test_the_last_runs_of_each_schedule(dynbeat, ids, add_runs, all_rows, limit)
     assert found == {each: expected(rows, each, limit=limit) for each in [*ids, unknown]}
 
 
-@one_database
 def test_a_rerun_shows_the_original_fire_time_and_its_lag_since_its_record(dynbeat, ids, add_runs):
     nominal = START - 60 * SECOND
     add_runs(
@@ -104,7 +102,6 @@ def test_a_rerun_shows_the_original_fire_time_and_its_lag_since_its_record(dynbe
     assert (run.fire_at, run.lag) == (nominal, SECOND)
 
 
-@one_database
 def test_the_runs_of_a_beat_have_lag_and_no_duration(dynbeat, mine, clock):
     schedule = mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(timedelta(seconds=62))
@@ -116,13 +113,11 @@ def test_the_runs_of_a_beat_have_lag_and_no_duration(dynbeat, mine, clock):
     assert run.to_dict()["lag"] == 2.0
 
 
-@one_database
 @pytest.mark.parametrize("limit", [0, 1_001, None])
 def test_an_invalid_limit_is_refused(dynbeat, limit):
     with pytest.raises(InvalidArgumentError):
         recent_runs(dynbeat.context, schedule_ids=[1], limit=limit)
 
 
-@one_database
 def test_no_schedule_needs_no_runs(dynbeat):
     assert recent_runs(dynbeat.context, schedule_ids=[]) == {}

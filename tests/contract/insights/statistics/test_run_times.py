@@ -11,7 +11,7 @@ from celery_dynbeat.insights import charts
 from celery_dynbeat.insights.charts import run_times
 from tests.support.applications import START
 from tests.support.random_history import add_runs
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 ZERO = timedelta(0)
 MONTH = timedelta(days=30)
@@ -67,7 +67,6 @@ def test_each_bucket_has_the_times_of_its_runs(dynbeat, history):
         assert found(bucket)[3:] == expected(inside)[3:]
 
 
-@one_database
 @pytest.mark.usefixtures("schedule")
 def test_the_buckets_are_equal_and_cover_the_days(dynbeat):
     times = times_of(dynbeat, span=timedelta(days=3), buckets=7)
@@ -94,7 +93,6 @@ def test_failures_are_the_newest_failed_and_lost_runs(dynbeat, history):
     assert times.read_since == times.start_at
 
 
-@one_database
 @pytest.mark.usefixtures("history")
 def test_failures_have_a_limit(dynbeat, monkeypatch):
     every = times_of(dynbeat, span=MONTH).failures
@@ -103,6 +101,7 @@ def test_failures_have_a_limit(dynbeat, monkeypatch):
     assert times_of(dynbeat, span=MONTH).failures == every[:7]
 
 
+@each_database
 def test_of_very_many_runs_the_newest_are_read(dynbeat, history, monkeypatch):
     every = times_of(dynbeat, span=MONTH).failures
     monkeypatch.setattr(charts, "MAX_READ", 50)
@@ -116,7 +115,6 @@ def test_of_very_many_runs_the_newest_are_read(dynbeat, history, monkeypatch):
     assert found(times.buckets[0])[3:] == expected(newest)[3:]
 
 
-@one_database
 @pytest.mark.usefixtures("schedule", "history")
 def test_a_run_that_ended_before_it_started_took_no_time(dynbeat):
     with dynbeat.context.database.engine.begin() as connection:
@@ -127,7 +125,6 @@ def test_a_run_that_ended_before_it_started_took_no_time(dynbeat):
     assert (bucket.duration_p50, bucket.duration_max) == (ZERO, ZERO)
 
 
-@one_database
 @pytest.mark.parametrize(
     ("ages_in_hours", "span"),
     [
@@ -152,7 +149,6 @@ def test_the_default_is_the_shortest_span_with_enough_runs(dynbeat, schedule, ag
     assert found.end_at - found.start_at == span
 
 
-@one_database
 def test_skipped_runs_do_not_choose_the_default_span(dynbeat, schedule):
     minutes = [START - timedelta(minutes=each) for each in range(1, 50)]
     add_runs(dynbeat, schedule, minutes)
@@ -168,7 +164,6 @@ def test_skipped_runs_do_not_choose_the_default_span(dynbeat, schedule):
     assert found.end_at - found.start_at == timedelta(days=7)
 
 
-@one_database
 def test_runs_that_their_task_skipped_count_and_choose_the_default_span(dynbeat, schedule):
     add_runs(dynbeat, schedule, [START - timedelta(minutes=each) for each in range(1, 50)])
     with dynbeat.context.database.engine.begin() as connection:
@@ -180,7 +175,6 @@ def test_runs_that_their_task_skipped_count_and_choose_the_default_span(dynbeat,
     assert sum(bucket.count for bucket in found.buckets) == 49
 
 
-@one_database
 @pytest.mark.usefixtures("schedule")
 def test_values_are_checked(dynbeat):
     with pytest.raises(NotFoundError):

@@ -9,7 +9,7 @@ from celery_dynbeat.common.filters import ScheduleFilter
 from celery_dynbeat.common.states import State
 from celery_dynbeat.insights.lists import state_counts
 from tests.support.applications import MINUTELY, execute
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 
 @pytest.fixture
@@ -45,6 +45,7 @@ FILTERS = (
 
 
 @pytest.mark.parametrize("everything_is_held", [False, True])
+@each_database
 def test_each_number_is_that_of_the_list(dynbeat, schedules, everything_is_held):
     if everything_is_held:
         schedules.hold(reason="migration")
@@ -85,7 +86,6 @@ def test_the_states_are_all_there(dynbeat):
     }
 
 
-@one_database
 def test_an_invalid_filter_is_refused(dynbeat):
     with pytest.raises(InvalidArgumentError):
         state_counts(dynbeat.context, ScheduleFilter(owner=" x"))

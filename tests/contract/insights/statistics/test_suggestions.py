@@ -7,7 +7,6 @@ from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.insights import lists
 from celery_dynbeat.store import nodes
 from tests.support.applications import MINUTELY
-from tests.support.suites import one_database
 
 OWNERS = ["", "Bob", "bob", "bob-1", "bob:1", "böb", "team", "user", "user:1", "user:10"]
 OWNERS += ["user:2", "USER:1", "Z", "é", "ß", "한국", "\U0001f600"]
@@ -71,7 +70,6 @@ def test_tasks_are_those_of_living_workers_and_of_the_application(dynbeat, clock
     assert lists.tasks(dynbeat.context, prefix="celery.") == []
 
 
-@one_database
 @pytest.mark.parametrize("suggest", [lists.owners, lists.tasks])
 @pytest.mark.parametrize("given", [{"prefix": "\0"}, {"prefix": "a", "limit": 0}])
 def test_invalid_arguments_are_refused(dynbeat, suggest, given):

@@ -24,7 +24,7 @@ from celery_dynbeat.triggers.base import SingleCursor, iter_fire_times, unlimite
 from tests.support.applications import START, application, execute, instants
 from tests.support.random_history import add_runs
 from tests.support.rollup import count_runs
-from tests.support.suites import one_database
+from tests.support.suites import each_database
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 MILLISECOND = timedelta(milliseconds=1)
@@ -131,6 +131,7 @@ def expected_rows(past, future, group_by, *, since, until, **given):
     return [(label, sorted(bars[label]), sorted(ticks[label])) for label in labels]
 
 
+@each_database
 def test_rows_have_the_runs_and_fire_times_of_the_window(dynbeat, now, past, future):
     window = {"since": now - 2 * HOUR, "until": now + 5 * HOUR}
     for given, group_by in product(FILTERS, ["owner", "task", "tag"]):
@@ -148,14 +149,12 @@ def test_rows_have_the_runs_and_fire_times_of_the_window(dynbeat, now, past, fut
         assert (found.is_histogram, found.is_cut) == (False, False)
 
 
-@one_database
 def test_a_lane_is_in_order(dynbeat, now):
     for lane in timeline(dynbeat.context, since=now - HOUR, until=now + HOUR).lanes:
         for times in ([bar.fire_at for bar in lane.bars], [at for at, _ in lane.ticks]):
             assert times == sorted(times)
 
 
-@one_database
 def test_a_window_in_the_future_has_only_its_fire_times(dynbeat, now, future):
     for first, last in [(1, 3), (24, 30), (40, 41)]:
         since, until = now + first * HOUR, now + last * HOUR
@@ -196,7 +195,6 @@ def test_bins_count_the_runs_and_fire_times(dynbeat, now, past, future, monkeypa
         assert not any(each.more for each in found.bins)
 
 
-@one_database
 def test_with_many_schedules_only_the_next_run_of_each_is_counted(
     dynbeat, now, past, future, monkeypatch
 ):
@@ -221,6 +219,7 @@ def of_bin(each, schedules):
 
 
 @pytest.mark.parametrize("followed", [0, 500])
+@each_database
 def test_the_schedules_of_a_bin_have_the_numbers_of_the_bin(dynbeat, now, followed, monkeypatch):
     monkeypatch.setattr(timeline_module, "MAX_LISTED", 0)
     monkeypatch.setattr(forecast, "MAX_FOLLOWED", followed)
@@ -239,7 +238,6 @@ def test_the_schedules_of_a_bin_have_the_numbers_of_the_bin(dynbeat, now, follow
                 assert matches((one.owner, one.name), **given)
 
 
-@one_database
 def test_the_schedules_of_a_bin_with_most_runs_are_first(dynbeat, now, past):
     ran = Counter(run.name for run in past if run.status != "skipped")
 
@@ -249,7 +247,6 @@ def test_the_schedules_of_a_bin_with_most_runs_are_first(dynbeat, now, past):
     assert found.more
 
 
-@one_database
 def test_what_is_due_runs_now(dynbeat, now, clock, monkeypatch):
     clock.advance(2 * HOUR)
     later = clock.now()
@@ -267,7 +264,6 @@ def test_what_is_due_runs_now(dynbeat, now, clock, monkeypatch):
     assert due > 3
 
 
-@one_database
 def test_a_held_schedule_runs_at_the_end_of_its_hold(dynbeat, beat, now, clock):
     until = now + HOUR
     dynbeat.schedules.for_owner("user:1").hold(until=until, reason="maintenance")
@@ -281,7 +277,6 @@ def test_a_held_schedule_runs_at_the_end_of_its_hold(dynbeat, beat, now, clock):
     assert len(five) == 3
 
 
-@one_database
 def test_a_window_delays_a_tick_as_beat_does(dynbeat, mine, beat, clock):
     mine.create("digest", task="t", trigger=Every(10 * MINUTE), window=300)
     planned = timeline(dynbeat.context, since=START, until=START + 2 * HOUR).lanes[0].ticks
@@ -298,7 +293,6 @@ def test_a_window_delays_a_tick_as_beat_does(dynbeat, mine, beat, clock):
     assert ran == [1, 1, 1, 1]
 
 
-@one_database
 def test_quiet_hours_move_ticks_as_beat_does(dynbeat, mine, beat, clock):
     triggers = {
         "half-hourly": Every(30 * MINUTE, anchor=START),
@@ -325,7 +319,6 @@ def test_quiet_hours_move_ticks_as_beat_does(dynbeat, mine, beat, clock):
     assert sorted(ticks) == sorted(ran)
 
 
-@one_database
 def test_more_runs_than_the_rows_show_are_counted_in_bins(dynbeat, now, monkeypatch):
     window = {"since": now - HOUR, "until": now + HOUR, "owner": "user:1"}
     whole = timeline(dynbeat.context, **window)
@@ -392,7 +385,6 @@ def check_bounds(dynbeat, window, monkeypatch):
     assert 0 < numbers[0] < numbers[1]
 
 
-@one_database
 def test_bins_of_minutes_with_too_many_runs_to_read_are_a_lower_bound(dynbeat, now, monkeypatch):
     monkeypatch.setattr(timeline_module, "MAX_SCHEDULES", 0)
     monkeypatch.setattr(rollups, "MAX_LIVE_RUNS", 1)
@@ -413,7 +405,6 @@ def test_the_history_of_a_deleted_schedule_stays(dynbeat, now):
     assert rows[0].label == ""
 
 
-@one_database
 def test_a_damaged_trigger_hides_no_other_schedule(dynbeat, now):
     execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = '?' WHERE name = 'five'")
 
@@ -425,14 +416,12 @@ def test_a_damaged_trigger_hides_no_other_schedule(dynbeat, now):
     assert not found.is_cut
 
 
-@one_database
 def test_a_window_is_checked(dynbeat):
     for until in (START, START - HOUR, START + timedelta(days=367)):
         with pytest.raises(InvalidArgumentError, match="until"):
             timeline(dynbeat.context, since=START, until=until)
 
 
-@one_database
 def test_the_grouping_is_checked(dynbeat):
     with pytest.raises(InvalidArgumentError, match="group_by"):
         timeline(dynbeat.context, since=START, until=START + HOUR, group_by="name")
