@@ -108,7 +108,7 @@ class EntriesDuty:
 
     def _has_other_writer(self, session: Session) -> bool:
         """Return whether a beat with other entries has written the rows."""
-        written = store.get_entries_digest(session.connection())
+        written = store.get_entries_digest(session)
         return written not in {None, self.digest}
 
     def _is_written(self, session: Session) -> bool:
@@ -116,7 +116,7 @@ class EntriesDuty:
         rows = schedules.managed_rows(session)
         if not rows and not self._context.beat_schedule:
             return True
-        recorded = store.get_beat_schedule(session.connection())
+        recorded = store.get_beat_schedule(session)
         return recorded is not None and recorded == digest_of(self._context, rows)
 
 
@@ -191,9 +191,7 @@ def _sync(
     # has no digest.
     is_complete = only is None and not locked and not refused
     digest = digest_of(context, schedules.managed_rows(session)) if is_complete else None
-    store.record_beat_schedule(
-        session.connection(), digest, entries_digest=entries_digest_of(context)
-    )
+    store.record_beat_schedule(session, digest, entries_digest=entries_digest_of(context))
     return left
 
 

@@ -26,9 +26,8 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.beat.duties import NOW, Done
 from celery_dynbeat.broker.outages import ERROR_LENGTH, Kind, ReportedOutage
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.engine import Database, reason_of
-from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.db.statements import capabilities_in
 from celery_dynbeat.telemetry import emit, events, has_listeners
 
 #: The maximum number of rows that one transaction of a pass changes.
@@ -103,9 +102,9 @@ def changing(session: Session, rows: Sequence[NamedRow], part: Part) -> Iterator
     try:
         yield
         if part.checks_deferred:
-            capabilities_of(session.get_bind(Schedule).dialect).check_deferred(session)
+            capabilities_in(session).check_deferred(session)
     except DBAPIError as error:
-        if capabilities_of(session.get_bind(Schedule).dialect).is_refusal(error):
+        if capabilities_in(session).is_refusal(error):
             raise RefusedBatchError(rows, error) from error
         raise
 

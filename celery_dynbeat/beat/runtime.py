@@ -170,14 +170,12 @@ def ensure_application(
     Raises ConfigurationError when the tables belong to another application, or when they belong to
     one and ``name`` is None.
     """
-    recorded = database.read(lambda session: store.application_name(session.connection()))
+    recorded = database.read(store.application_name)
     if recorded is None and name is not None:
         recorded = _record_application(database, name=name, now=now)
     release = tz_release()
     if recorded is not None and release is not None:
-        database.run(
-            lambda session: store.record_tz_release(session.connection(), release, only_first=True)
-        )
+        database.run(lambda session: store.record_tz_release(session, release, only_first=True))
     if recorded is None:
         logger.warning(
             "the application has no name, so a beat of another application could start on these"
@@ -191,7 +189,7 @@ def ensure_application(
 def _record_application(database: Database, *, name: str, now: Callable[[], datetime]) -> str:
     instant = now()
     recorded = database.run(
-        lambda session: store.record_application(session.connection(), name=name, now=instant)
+        lambda session: store.record_application(session, name=name, now=instant)
     )
     if recorded == name:
         logger.info(

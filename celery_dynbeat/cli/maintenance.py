@@ -173,7 +173,7 @@ def replan(cli: Invocation, *, zone: str | None, quiet_hours: bool) -> None:
             f" {len(locked)} more: repeat the command"
         )
     if zone is None and release is not None:
-        context.database.run(lambda session: store.record_tz_release(session.connection(), release))
+        context.database.run(lambda session: store.record_tz_release(session, release))
     known = "" if release is None else f" with release {release} of the tz database"
     result = {"ok": True, "changed": changed, "zone": zone, "release": release}
     cli.done(f"schedules planned again{known}: {changed}", result)

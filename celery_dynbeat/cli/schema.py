@@ -108,10 +108,8 @@ def application(cli: Invocation, name: str | None) -> None:
     tables.check(database)
     if name is not None:
         now = context.clock.now()
-        database.run(
-            lambda session: store.rename_application(session.connection(), name=name, now=now)
-        )
-    recorded = database.read(lambda session: store.application_name(session.connection()))
+        database.run(lambda session: store.rename_application(session, name=name, now=now))
+    recorded = database.read(store.application_name)
     text = "no application is recorded" if recorded is None else f"application {recorded}"
     differs = "" if recorded in {None, this} else f" (this one is {this or 'not named'})"
     shown = database.shown_url

@@ -57,7 +57,7 @@ from celery_dynbeat.db.dialects import (
     check_supported,
     is_embedded,
 )
-from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.db.statements import connection_of
 
 if TYPE_CHECKING:
     from celery_dynbeat.db.django_databases import DatabaseAddress
@@ -284,9 +284,7 @@ class Database:
             return datetime.now(UTC)
         session = _in_use.get()
         if session is not None:
-            # The caller's session may choose its database by the mapped class.
-            connection = session.connection(bind_arguments={"mapper": Schedule})
-            return self.capabilities.read_clock(connection)
+            return self.capabilities.read_clock(connection_of(session))
         with self.engine.connect() as connection:
             return self.capabilities.read_clock(connection)
 
@@ -379,7 +377,7 @@ class Database:
 
         def transaction() -> T:
             with self._session() as session:
-                self.capabilities.begin_write(session)
+                self.capabilities.begin_write(connection_of(session))
                 if follow_indexes:
                     self.capabilities.follow_indexes(
                         session, asynchronous_commit=asynchronous_commit

@@ -82,20 +82,44 @@ class RowLockedError(Exception):
     """Another transaction has locked a row that this one needs. Nothing waits: try again later."""
 
 
-def insert(connection: Connection, table: Table, rows: Rows) -> None:
+#: The bind arguments of a statement on tables: the session may choose its database by the mapped
+#: class, and all tables are in one database.
+BIND = {"mapper": Schedule}
+
+
+def connection_of(session: Session) -> Connection:
+    """Return the connection of a session, perhaps the caller's, to the tables."""
+    return session.connection(bind_arguments=BIND)
+
+
+def capabilities_in(session: Session) -> Capabilities:
+    """Return the capabilities of the database of a session, perhaps the caller's."""
+    return capabilities_of(session.get_bind(Schedule).dialect)
+
+
+def insert(session: Session, table: Table, rows: Rows) -> None:
     """Insert rows that all have the same columns."""
+    connection = connection_of(session)
     for part in in_parts(rows, ROWS_PER_STATEMENT):
         _insert(connection, table, part, new=False)
 
 
-def insert_new(connection: Connection, table: Table, rows: Rows) -> int:
+def insert_new(session: Session, table: Table, rows: Rows) -> int:
     """Insert rows that all have the same columns, and return the number of inserted rows.
 
     A row that violates a unique key is skipped. The number is negative if the driver does not
     report it.
     """
+    connection = connection_of(session)
     parts = in_parts(rows, ROWS_PER_STATEMENT)
     return sum(_insert_new(connection, table, part) for part in parts)
+
+
+def delete_ids(session: Session, table: Table, ids: Sequence[Any]) -> int:
+    """Delete rows by their ids, and return the number of ids."""
+    if ids:
+        capabilities_in(session).delete(connection_of(session), table, ids)
+    return len(ids)
 
 
 def _insert_new(connection: Connection, table: Table, rows: Rows) -> int:
@@ -137,8 +161,9 @@ def _insert(connection: Connection, table: Table, rows: Rows, *, new: bool) -> i
     return connection.execute(statement, list(rows), execution_options=options).rowcount
 
 
-def update_each(connection: Connection, table: Table, rows: Rows) -> None:
+def update_each(session: Session, table: Table, rows: Rows) -> None:
     """Update each row by its ``id``. All rows have the same columns."""
+    connection = connection_of(session)
     for part in in_parts(rows, ROWS_PER_STATEMENT):
         _update_each(connection, table, part)
 
@@ -325,8 +350,7 @@ def reading_latest(session: Session, statement: S) -> S:
     if session.info.get(OWN_TRANSACTION):
         # It has no snapshot, and must not wait for a lock.
         return statement
-    # The caller's session may choose its database by the mapped class.
-    return capabilities_of(session.get_bind(Schedule).dialect).reading_latest(statement)
+    return capabilities_in(session).reading_latest(statement)
 
 
 def is_one_of(column: ColumnElement[Any], names: Iterable[str]) -> ColumnElement[bool]:
@@ -361,7 +385,7 @@ def read(
 
     ``make`` creates a row from its values. If it is None, the row is a named tuple of the columns.
     """
-    result = session.execute(statement, values)
+    result = session.execute(statement, values, bind_arguments=BIND)
     make = make or _row_maker(tuple(result.keys()))
     # In partitions, so that memory holds no second and third copy of all rows.
     return [make(row) for part in result.partitions(ROWS_PER_PARTITION) for row in part]

@@ -33,8 +33,8 @@ from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.settings import Settings, application_name
 from celery_dynbeat.common.text import NAME_LENGTH, shorten
 from celery_dynbeat.db import SAVEPOINTS, TableNames, models, schema
-from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.engine import Database, check_synchronous, in_use, savepoint
+from celery_dynbeat.db.statements import capabilities_in, connection_of
 from celery_dynbeat.process.task_names import TaskNames
 from celery_dynbeat.telemetry import logs
 
@@ -147,7 +147,7 @@ class Context:
     def _warn_if_other_application(self, session: Session) -> None:
         """Log a warning if the tables belong to another application."""
         name = self.settings.application
-        recorded = None if name is None else store.application_name(session.connection())
+        recorded = None if name is None else store.application_name(session)
         if recorded is not None and recorded != name:
             logger.warning(
                 "the tables belong to application %r, but this process belongs to %r: the beats of"
@@ -190,8 +190,8 @@ class Context:
             self.prepare(session)
             if session is None:
                 return self.database.run(work)
-            capabilities = capabilities_of(session.get_bind().dialect)
-            capabilities.begin_write(session)
+            capabilities = capabilities_in(session)
+            capabilities.begin_write(connection_of(session))
             try:
                 return _joining(session, work)
             except DBAPIError as error:

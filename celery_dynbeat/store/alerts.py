@@ -15,9 +15,8 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.alert_kinds import NO_SCHEDULE, AlertKind, Report
 from celery_dynbeat.common.states import UNSTARTED, Origin, Status
 from celery_dynbeat.db import statements
-from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import ALERTS, LOCKS, Alert, Run, Schedule
-from celery_dynbeat.db.statements import Row
+from celery_dynbeat.db.statements import Row, capabilities_in
 from celery_dynbeat.store import holds
 from celery_dynbeat.store.runs import execute_dml, is_not_interrupted, unfinished
 
@@ -304,7 +303,7 @@ def page(
 
 def lock(session: Session) -> None:
     """Let only this transaction open alerts until its end, so that two beats open none twice."""
-    session.execute(capabilities_of(_connection(session).dialect).insert_or_lock(LOCKS), _LOCK)
+    session.execute(capabilities_in(session).insert_or_lock(LOCKS), _LOCK)
 
 
 def lock_open(session: Session, ids: Sequence[int]) -> Sequence[Row]:
@@ -325,25 +324,18 @@ def lock_of(session: Session, schedule_ids: Sequence[int], *, kind: str) -> Mapp
 def insert(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert alerts that all have the same columns."""
     if rows:
-        statements.insert(_connection(session), ALERTS, rows)
+        statements.insert(session, ALERTS, rows)
 
 
 def update_each(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
     """Update locked alerts by ``id``. All rows have the same columns."""
     if rows:
-        statements.update_each(_connection(session), ALERTS, rows)
+        statements.update_each(session, ALERTS, rows)
 
 
 def delete(session: Session, ids: Sequence[int]) -> None:
     """Delete locked alerts."""
-    if ids:
-        connection = _connection(session)
-        capabilities_of(connection.dialect).delete(connection, ALERTS, ids)
-
-
-def _connection(session: Session) -> Any:
-    # The caller's session may choose its database by the mapped class.
-    return session.connection(bind_arguments={"mapper": Schedule})
+    statements.delete_ids(session, ALERTS, ids)
 
 
 def has_unreported(session: Session) -> bool:

@@ -38,9 +38,8 @@ from celery_dynbeat.common.run_ids import first_run_id, new_run_id
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.states import Origin, Status, Wait, was_started
 from celery_dynbeat.db import statements
-from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import REQUESTED_ORIGINS, Run
-from celery_dynbeat.db.statements import Row, in_parts, read, reading_latest
+from celery_dynbeat.db.statements import Row, capabilities_in, in_parts, read, reading_latest
 from celery_dynbeat.planning import Calendars, spec_from_row, with_search_budget
 from celery_dynbeat.planning.backfill_planning import SkippedRemainder, remainder_of
 from celery_dynbeat.planning.plan import MICROSECOND, Skip
@@ -194,7 +193,7 @@ def _with_run(
     is_run = or_(Run.status != Status.SKIPPED, Run.attempt > 0)
     sent = (Run.schedule_id == schedule_id, is_run)
     at = Run.fire_at
-    if capabilities_of(session.get_bind(Run).dialect).has_lateral:
+    if capabilities_in(session).has_lateral:
         # LIMIT makes it a separate query. Otherwise PostgreSQL merges it into one query of the
         # whole history.
         of_one = select(at).where(*sent).limit(1)

@@ -20,7 +20,7 @@ from sqlalchemy import ColumnElement, delete, func, literal, or_, select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.models import CALENDARS, LINKS, Calendar, Schedule, ScheduleCalendar
-from celery_dynbeat.db.statements import Row, insert_new
+from celery_dynbeat.db.statements import BIND, Row, insert_new
 from celery_dynbeat.db.statements import read as read_rows
 from celery_dynbeat.store.runs import execute_dml
 from celery_dynbeat.triggers import CalendarDays
@@ -96,15 +96,13 @@ def lock(session: Session, *, name: str) -> Calendar | None:
 def lock_shared(session: Session, name: str) -> Mapping[str, int]:
     """Lock the calendar in share mode if it exists; return its id by its name."""
     found = select(_CALENDAR.name, _CALENDAR.id).where(_CALENDAR.name == name)
-    rows = session.execute(found.with_for_update(read=True), bind_arguments={"mapper": Calendar})
+    rows = session.execute(found.with_for_update(read=True), bind_arguments=BIND)
     return {row.name: row.id for row in rows}
 
 
 def add(session: Session, values: Mapping[str, Any]) -> bool:
     """Insert a calendar. Return False if one with the name exists."""
-    return (
-        insert_new(session.connection(bind_arguments={"mapper": Calendar}), CALENDARS, [values]) > 0
-    )
+    return insert_new(session, CALENDARS, [values]) > 0
 
 
 def remove(session: Session, *, calendar_id: int) -> None:
@@ -129,7 +127,7 @@ def count_schedules(
     if below is not None:
         found = found.where(_LINK.planned_with < below)
     counted = select(func.count()).select_from(found.limit(limit).subquery())
-    return session.scalar(counted, bind_arguments={"mapper": ScheduleCalendar}) or 0
+    return session.scalar(counted, bind_arguments=BIND) or 0
 
 
 def link(
@@ -154,8 +152,7 @@ def add_links(session: Session, given: Iterable[tuple[int, CalendarDays | Row]])
         for schedule_id, calendar in given
     ]
     if rows:
-        connection = session.connection(bind_arguments={"mapper": ScheduleCalendar})
-        insert_new(connection, LINKS, rows)
+        insert_new(session, LINKS, rows)
 
 
 def not_in_force(
@@ -207,7 +204,7 @@ def first_schedules(session: Session, *, name: str, limit: int) -> Sequence[Sche
     calendar_id = select(_CALENDAR.id).where(_CALENDAR.name == name).scalar_subquery()
     linked = select(_LINK.schedule_id).where(_LINK.calendar_id == calendar_id)
     in_order = linked.order_by(_LINK.planned_with, _LINK.schedule_id).limit(limit)
-    ids = session.scalars(in_order, bind_arguments={"mapper": ScheduleCalendar}).all()
+    ids = session.scalars(in_order, bind_arguments=BIND).all()
     rows = session.scalars(select(Schedule).where(Schedule.id.in_(ids)))
     found = {row.id: row for row in rows}
     return [found[each] for each in ids if each in found]

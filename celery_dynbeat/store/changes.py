@@ -10,9 +10,8 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.filters import ChangeFilter
 from celery_dynbeat.common.states import Action
 from celery_dynbeat.db import statements
-from celery_dynbeat.db.models import CHANGES, Change, Schedule
-from celery_dynbeat.db.statements import reading_latest
-from celery_dynbeat.store.runs import delete_ids
+from celery_dynbeat.db.models import CHANGES, Change
+from celery_dynbeat.db.statements import delete_ids, reading_latest
 
 _NEWEST_FIRST = (Change.changed_at.desc(), Change.id.desc())
 #: A constant: building it with its values takes longer than executing it.
@@ -21,12 +20,10 @@ _INSERT = insert(CHANGES)
 
 def add(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert changes that all have the same columns."""
-    # The caller's session may choose its database by the mapped class.
-    bind = {"mapper": Schedule}
     if len(rows) == 1:
-        session.execute(_INSERT, rows[0], bind_arguments=bind)
+        session.execute(_INSERT, rows[0], bind_arguments=statements.BIND)
     elif rows:
-        statements.insert(session.connection(bind_arguments=bind), CHANGES, rows)
+        statements.insert(session, CHANGES, rows)
 
 
 def page(
@@ -117,7 +114,7 @@ def count_before(session: Session, *, before: datetime) -> int:
 def delete(session: Session, ids: Sequence[int]) -> int:
     """Delete changes; return their number. Rows that another transaction has locked stay."""
     free = select(Change.id).where(Change.id.in_(ids)).with_for_update(skip_locked=True)
-    return delete_ids(session, Change, session.scalars(free).all())
+    return delete_ids(session, CHANGES, session.scalars(free).all())
 
 
 def delete_of_owner(session: Session, *, owner: str, limit: int) -> int:
@@ -125,4 +122,4 @@ def delete_of_owner(session: Session, *, owner: str, limit: int) -> int:
     ids = select(Change.id)
     ids = ids.where(Change.owner == owner, Change.action != Action.ERASE)
     oldest = ids.order_by(Change.changed_at, Change.id).limit(limit)
-    return delete_ids(session, Change, session.scalars(oldest).all())
+    return delete_ids(session, CHANGES, session.scalars(oldest).all())

@@ -16,8 +16,8 @@ from sqlalchemy.orm import Session, undefer
 from celery_dynbeat import store
 from celery_dynbeat.common.filters import ScheduleFilter
 from celery_dynbeat.common.states import UNFINISHED, Status
-from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import HOLDS, Hold, Node, NodeKind, Run, Schedule
+from celery_dynbeat.db.statements import capabilities_in
 from celery_dynbeat.store import holds, places
 from celery_dynbeat.store.runs import (
     UNFINISHED_ORDER,
@@ -153,8 +153,8 @@ def read(session: Session, *, now: datetime, nodes_since: datetime) -> Tables:
         overdue=_counted(overdue),
         overdue_since=overdue[0] if overdue else None,
         runs=count_unfinished(session),
-        application=store.application_name(session.connection()),
-        tz_release=store.planned_tz_release(session.connection()),
+        application=store.application_name(session),
+        tz_release=store.planned_tz_release(session),
         refused=_counted(refused),
         refused_first=[(row.name, row.reason) for row in refused[:MAX_NAMED]],
         failing=_counted(failing),
@@ -177,7 +177,7 @@ def count_unfinished(session: Session) -> Mapping[str, Count]:
     """Return the number of unfinished runs by status. At most MAX_RUNS_READ are counted."""
     # With the first column of the index in ORDER BY, MariaDB sorts all unfinished runs. PostgreSQL
     # needs it to read the index in its order.
-    has_partial = capabilities_of(session.get_bind(Run).dialect).has_partial_indexes
+    has_partial = capabilities_in(session).has_partial_indexes
     unfinished = (
         select(Run.status)
         .where(Run.finished_at.is_(None))
@@ -218,7 +218,7 @@ def _lost(session: Session, *, now: datetime) -> Sequence[LostRun]:
     Only the newest MAX_LOST_READ runs are read; on PostgreSQL the newest failed and lost ones.
     """
     newest = select(Run.id, Run.owner, Run.name, Run.worker, Run.finished_at, Run.status)
-    if capabilities_of(session.get_bind(Run).dialect).has_partial_indexes:
+    if capabilities_in(session).has_partial_indexes:
         newest = newest.where(
             Run.status.in_([literal_column("'failed'"), literal_column("'lost'")])
         )

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
-    Connection,
     Integer,
     Select,
     Subquery,
@@ -38,9 +37,8 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.states import Wait
 from celery_dynbeat.db import statements
-from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import HOLDS, SCHEDULES, Hold, Run, Schedule
-from celery_dynbeat.db.statements import Row, force_index, read
+from celery_dynbeat.db.statements import Row, capabilities_in, force_index, read
 from celery_dynbeat.store.runs import MAX_IN_LIST, execute_dml
 from celery_dynbeat.store.span_reads import Span, read_spans, within_span
 
@@ -52,8 +50,6 @@ COUNT_LIMIT = 10_000
 # Locking reads name their index, because InnoDB locks each row that it scans.
 OWNER_NAME_INDEX = "uq_dynbeat_schedule_owner_name"
 _HOLD = HOLDS.c
-#: The caller's session may choose its database by the mapped class.
-_BIND = {"mapper": Hold}
 #: The ends of the holds of some owners.
 _ENDS = select(_HOLD.id, _HOLD.owner, _HOLD.until_at)
 
@@ -106,7 +102,7 @@ def lock_ends(session: Session, owners: Collection[str], *, now: datetime) -> En
     """Return the ends of the holds of ``owners``, locked in share mode for this transaction."""
     of_owners = _ENDS.where(_HOLD.owner.in_(owners), _in_force(now))
     present = session.execute(of_owners.with_only_columns(_HOLD.id, _HOLD.owner)).all()
-    share_unlocked = capabilities_of(session.get_bind(Hold).dialect).share_unlocked
+    share_unlocked = capabilities_in(session).share_unlocked
     locked = read(session, share_unlocked(of_owners))
     locked_ids = {row.id for row in locked}
     unsure = frozenset(row.owner for row in present if row.id not in locked_ids)
@@ -186,19 +182,12 @@ def page(session: Session, *, now: datetime, after: int, limit: int) -> Sequence
 def add(session: Session, *, owner: str | None, values: Mapping[str, Any]) -> bool:
     """Insert a hold. Return False if another transaction has inserted one of this scope."""
     row = {"owner": owner, "everything": True if owner is None else None, **values}
-    return statements.insert_new(_connection(session), HOLDS, [row]) == 1
+    return statements.insert_new(session, HOLDS, [row]) == 1
 
 
 def delete_ids(session: Session, ids: Sequence[int]) -> int:
     """Delete locked holds and return their number."""
-    if ids:
-        connection = _connection(session)
-        capabilities_of(connection.dialect).delete(connection, HOLDS, ids)
-    return len(ids)
-
-
-def _connection(session: Session) -> Connection:
-    return session.connection(bind_arguments=_BIND)
+    return statements.delete_ids(session, HOLDS, ids)
 
 
 def delete_of_owner(session: Session, *, owner: str) -> int:
@@ -230,7 +219,7 @@ def count_schedules(session: Session, rows: Sequence[Hold]) -> Mapping[int, Coun
             at = SCHEDULES.c.next_run_at
             every = select(at).where(at.is_not(None))
             counts = _counts(every.limit(COUNT_LIMIT + 1).subquery())
-            found[row.id] = _counted(session.execute(counts, bind_arguments=_BIND).one())
+            found[row.id] = _counted(session.execute(counts, bind_arguments=statements.BIND).one())
     return found
 
 
@@ -267,7 +256,7 @@ def count_waiting_runs(session: Session) -> tuple[Mapping[str, int], bool]:
     )
     held = func.count(case((unsent.c.waited_for == Wait.HOLD, 1)))
     counts = select(unsent.c.owner, func.count(), held).group_by(unsent.c.owner)
-    rows = session.execute(counts, bind_arguments=_BIND).all()
+    rows = session.execute(counts, bind_arguments=statements.BIND).all()
     return {row[0]: row[2] for row in rows}, sum(row[1] for row in rows) > COUNT_LIMIT
 
 
@@ -303,7 +292,7 @@ def move_held(
     if end is None:
         values["held_at"] = None
     after = ""
-    while rows := session.execute(held.where(columns.name > after)).all():
+    while rows := read(session, held.where(columns.name > after)):
         after = rows[-1].name
         moved = _update_schedules().where(Schedule.id.in_([row.id for row in rows]))
         execute_dml(session, moved.values(values))
@@ -329,7 +318,7 @@ def held_after(
         .limit(limit)
     )
     if after is not None:
-        row_after = capabilities_of(session.get_bind(Schedule).dialect).row_after
+        row_after = capabilities_in(session).row_after
         statement = statement.where(row_after(key, after))
     return read(session, statement)
 

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
-    Connection,
     delete,
     func,
     literal,
@@ -26,9 +25,9 @@ from sqlalchemy import (
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db import statements
-from celery_dynbeat.db.dialects import OWN_TRANSACTION, capabilities_of
+from celery_dynbeat.db.dialects import OWN_TRANSACTION
 from celery_dynbeat.db.models import OWNERS, SCHEDULES, Owner, Schedule
-from celery_dynbeat.db.statements import Row, read
+from celery_dynbeat.db.statements import Row, capabilities_in, connection_of, read
 
 _BATCH = 500
 _COUNT = select(func.count())
@@ -36,9 +35,9 @@ _COUNT = select(func.count())
 
 def lock(session: Session, owners: Collection[str]) -> None:
     """Lock the rows of the owners for this transaction, in the order of their names."""
-    capabilities = capabilities_of(session.get_bind().dialect)
+    capabilities = capabilities_in(session)
     statement = capabilities.insert_or_lock(Owner.__table__)  # type: ignore[arg-type]
-    session.connection().execute(statement, [{"owner": owner} for owner in sorted(owners)])
+    connection_of(session).execute(statement, [{"owner": owner} for owner in sorted(owners)])
 
 
 def lock_free(session: Session, *, owner: str) -> bool:
@@ -62,7 +61,7 @@ def with_schedules(
     column = SCHEDULES.c.owner
     is_next = column >= prefix if after is None else column > after
     read = select(column)
-    if not capabilities_of(session.get_bind(Schedule).dialect).has_partial_indexes:
+    if not capabilities_in(session).has_partial_indexes:
         # MySQL skips to the next owner in the index by itself, and not in a recursive query.
         owners = read.where(is_next).group_by(column).order_by(column).limit(limit)
     else:
@@ -84,7 +83,7 @@ def count_schedules(session: Session, owners: Collection[str]) -> Mapping[str, i
 
     All committed schedules count, even schedules newer than the caller's snapshot.
     """
-    latest = capabilities_of(session.get_bind().dialect).reading_latest
+    latest = capabilities_in(session).reading_latest
     counts: dict[str, int] = {}
     for names in statements.in_parts(sorted(owners), _BATCH):
         # One subquery per owner: GROUP BY would read the whole index.
@@ -134,7 +133,7 @@ def lock_values(
     missing = sorted(set(inserted) - found.keys())
     if missing:
         rows = [{"owner": owner} for owner in missing]
-        if statements.insert_new(_connection(session), OWNERS, rows) != len(missing):
+        if statements.insert_new(session, OWNERS, rows) != len(missing):
             # Another transaction has inserted some of them in the meantime.
             found.update(_rows(session, missing, for_share=True, exist=True))
     return found
@@ -192,12 +191,7 @@ def _rows(
 def _locks_gaps(session: Session) -> bool:
     """Return whether a locking read may lock gaps; a transaction of the package does not."""
     is_own = session.info.get(OWN_TRANSACTION)
-    return not is_own and capabilities_of(session.get_bind(Owner).dialect).locks_gaps
-
-
-def _connection(session: Session) -> Connection:
-    # The caller's session may choose its database by the mapped class.
-    return session.connection(bind_arguments={"mapper": Owner})
+    return not is_own and capabilities_in(session).locks_gaps
 
 
 def delete_row(session: Session, *, owner: str) -> None:
@@ -259,9 +253,7 @@ def replan(session: Session, changes: Sequence[Mapping[str, Any]]) -> None:
     """Update locked schedules by ``id``. All changes have the same columns."""
     if not changes:
         return
-    # The caller's session may choose its database by the mapped class.
-    connection = session.connection(bind_arguments={"mapper": Schedule})
-    statements.update_each(connection, SCHEDULES, changes)
+    statements.update_each(session, SCHEDULES, changes)
 
 
 def has_text(*columns: Any, text: str) -> ColumnElement[bool]:

@@ -36,8 +36,8 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.states import MIN_LATE, WITHOUT_PLACE, Status
 from celery_dynbeat.db import statements
-from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Run, Schedule
+from celery_dynbeat.db.statements import capabilities_in
 from celery_dynbeat.db.types import UtcDateTime, seconds_between
 from celery_dynbeat.store import lock_row
 from celery_dynbeat.store.runs import (
@@ -79,7 +79,7 @@ def _queue(session: Session) -> Sequence[Any]:
     ``overdue_at`` is NULL. PostgreSQL uses the order of the index only with this column, and
     MariaDB only without it.
     """
-    has_partial = capabilities_of(session.get_bind(Run).dialect).has_partial_indexes
+    has_partial = capabilities_in(session).has_partial_indexes
     return (Run.running_key, Run.overdue_at, Run.id) if has_partial else (Run.running_key, Run.id)
 
 

@@ -142,7 +142,7 @@ IS_RUN = or_(Run.status != Status.SKIPPED, Run.attempt > 0)
 def count(session: Session, *, since: datetime, until: datetime, limit: int = _ALL) -> CountedRuns:
     """Return the figures of the runs that ended in [since, until), from at most ``limit`` rows."""
     has_ended = (Run.finished_at >= since, Run.finished_at < until)
-    rows = select_by_end(*_READ, IS_RUN.label("is_run")).where(*has_ended).limit(limit)
+    rows = select(*_READ, IS_RUN.label("is_run")).where(*has_ended).limit(limit)
     read = rows.subquery()
 
     def number(condition: Any) -> Any:
@@ -169,12 +169,6 @@ def count(session: Session, *, since: datetime, until: datetime, limit: int = _A
     found = session.execute(statement).all()
     by_queue = {row.queue: _figures(row) for row in found if row.runs}
     return CountedRuns(by_queue, is_cut=sum(row.rows_read for row in found) >= limit)
-
-
-def select_by_end(*columns: Any) -> Any:
-    """Return a SELECT of runs that reads the index of their ends."""
-    # On PostgreSQL and SQLite, a condition on finished_at selects the index.
-    return select(*columns)
 
 
 def _bucket_columns(value: Any, name: str, bounds: Sequence[float], number: Any) -> Iterable[Any]:
@@ -248,7 +242,7 @@ def count_minutes(session: Session, *, now: datetime, retention: timedelta) -> b
 
 def _next_minute(session: Session, *, since: datetime, until: datetime) -> datetime | None:
     """Return the first minute from ``since`` to before ``until`` in which a run ended."""
-    first = select_by_end(Run.finished_at).order_by(Run.finished_at).limit(1)
+    first = select(Run.finished_at).order_by(Run.finished_at).limit(1)
     found = session.scalar(first.where(Run.finished_at >= since, Run.finished_at < until))
     return None if found is None else floor(found)
 
@@ -276,7 +270,7 @@ def _insert(session: Session, minute: datetime, by_queue: Mapping[str, Figures])
         for queue, figures in by_queue.items()
     ]
     if rows:
-        statements.insert(session.connection(), ROLLUPS, rows)
+        statements.insert(session, ROLLUPS, rows)
 
 
 def _values(figures: Figures) -> dict[str, Any]:

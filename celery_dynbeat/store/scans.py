@@ -13,8 +13,8 @@ from sqlalchemy import ColumnElement, and_, case, func, literal, or_, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.filters import Order
-from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Run, Schedule
+from celery_dynbeat.db.statements import capabilities_in
 
 #: Rows that a page or a count reads at most.
 MAX_SCANNED = 10_000
@@ -139,7 +139,7 @@ def key_of(row: Any, order: Order) -> Key | None:
 
 def in_order(session: Session, statement: Any, scan: Scan) -> Any:
     """Return ``statement`` in the order of the index of the scan."""
-    has_fixed = capabilities_of(session.get_bind(scan.model).dialect).orders_by_fixed_columns
+    has_fixed = capabilities_in(session).orders_by_fixed_columns
     order = (*scan.fixed, *scan.columns) if has_fixed else scan.columns
     is_newest_first = scan.model is Run
     return statement.order_by(*(each.desc() if is_newest_first else each for each in order))
@@ -148,7 +148,7 @@ def in_order(session: Session, statement: Any, scan: Scan) -> Any:
 def _is_after(session: Session, scan: Scan, key: Key) -> ColumnElement[bool]:
     columns, values = _compared(scan, key)
     if scan.model is Schedule:
-        capabilities = capabilities_of(session.get_bind(Schedule).dialect)
+        capabilities = capabilities_in(session)
         pair = len(columns) > 1
         return capabilities.row_after(columns, values) if pair else and_(columns[0] > values[0])
     if len(columns) == 1:
@@ -161,7 +161,7 @@ def _is_after(session: Session, scan: Scan, key: Key) -> ColumnElement[bool]:
 def _is_until(session: Session, scan: Scan, key: Key) -> ColumnElement[bool]:
     columns, values = _compared(scan, key)
     if scan.model is Schedule:
-        capabilities = capabilities_of(session.get_bind(Schedule).dialect)
+        capabilities = capabilities_in(session)
         pair = len(columns) > 1
         return capabilities.row_until(columns, values) if pair else and_(columns[0] <= values[0])
     if len(columns) == 1:

@@ -9,8 +9,8 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.run_ids import first_run_id
-from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import CHANGES, RUNS, Base
+from celery_dynbeat.db.statements import capabilities_in, connection_of
 
 #: Rows that are counted at most.
 MAX_COUNTED = 10_000
@@ -39,7 +39,7 @@ def read(
     session: Session, *, now: datetime, history: timedelta, audit: timedelta
 ) -> Sequence[TableSize]:
     """Return the size of each table, by name. ``history`` and ``audit`` are the retentions."""
-    capabilities, connection = capabilities_of(session.get_bind().dialect), session.connection()
+    capabilities, connection = capabilities_in(session), connection_of(session)
     old: dict[Any, tuple[timedelta, Any]] = {
         RUNS: (history, (RUNS.c.id < first_run_id(now - history), RUNS.c.finished_at.is_not(None))),
         CHANGES: (audit, (CHANGES.c.changed_at < now - audit,)),

@@ -13,8 +13,8 @@ from sqlalchemy import Row, Select, bindparam, literal_column, select, union_all
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db import statements
-from celery_dynbeat.db.dialects import capabilities_of
-from celery_dynbeat.db.models import Run, Schedule
+from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.db.statements import capabilities_in
 
 #: Terms of a UNION. SQLite allows 500.
 _TERMS = 50
@@ -46,7 +46,7 @@ def read_spans(
     """
     if not spans:
         return []
-    if capabilities_of(session.get_bind(Run).dialect).has_lateral:
+    if capabilities_in(session).has_lateral:
         keys, numbered = (Schedule.id, key, key), [(n, *span) for n, span in enumerate(spans)]
         return session.execute(statements.lateral_for_rows(keys, numbered, query), values).all()
     found: list[Row[Any]] = []

@@ -296,7 +296,7 @@ class Steps:
         with Session(database.engine, expire_on_commit=False) as session:
             if options := database.capabilities.execution_options:
                 session.connection(execution_options=options)
-            database.capabilities.begin_write(session)
+            database.capabilities.begin_write(session.connection())
             yield session
             session.rollback()
 

@@ -78,7 +78,7 @@ class Capabilities(ABC):
         del connection
         return True
 
-    def begin_write(self, session: Session) -> None:  # noqa: B027 - most need nothing
+    def begin_write(self, connection: Connection) -> None:  # noqa: B027 - most need nothing
         """Start a write transaction that no other writer can invalidate."""
 
     def follow_indexes(  # noqa: B027 - SQL of most databases has hints for it

@@ -16,7 +16,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy.orm import InstrumentedAttribute
 from sqlalchemy.sql.dml import Insert
 
 from celery_dynbeat.db import table_names
@@ -56,11 +56,11 @@ class Sqlite(Capabilities):
             " dynbeat_database_url"
         )
 
-    def begin_write(self, session: Session) -> None:
+    def begin_write(self, connection: Connection) -> None:
         # A write as the first statement acquires the write lock, and waits for it up to the busy
         # timeout. A transaction that starts with a read fails when it writes later.
         name = table_names().of("schedule")
-        session.execute(text(f"UPDATE {name} SET id = id WHERE 0 = 1"))  # noqa: S608 - a setting
+        connection.execute(text(f"UPDATE {name} SET id = id WHERE 0 = 1"))  # noqa: S608 - a setting
 
     def configure(self, dbapi_connection: Any) -> None:
         cursor = dbapi_connection.cursor()

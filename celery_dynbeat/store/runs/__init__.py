@@ -45,9 +45,15 @@ from celery_dynbeat.common.states import (
 )
 from celery_dynbeat.common.text import NAME_LENGTH, cut, first_line
 from celery_dynbeat.db import statements
-from celery_dynbeat.db.dialects import Capabilities, capabilities_of
+from celery_dynbeat.db.dialects import Capabilities
 from celery_dynbeat.db.models import HOLDS, RUNS, Origin, Run, Schedule
-from celery_dynbeat.db.statements import RowLockedError, force_index, read
+from celery_dynbeat.db.statements import (
+    RowLockedError,
+    capabilities_in,
+    delete_ids,
+    force_index,
+    read,
+)
 from celery_dynbeat.db.types import UtcDateTime
 from celery_dynbeat.planning.plan import Skip
 
@@ -90,7 +96,7 @@ def add(session: Session, rows: Sequence[Mapping[str, Any]]) -> set[str]:
     """
     if not rows:
         return set()
-    added = statements.insert_new(session.connection(), RUNS, rows)
+    added = statements.insert_new(session, RUNS, rows)
     ids = {row["id"] for row in rows}
     return ids if added == len(ids) else _present(session, ids)
 
@@ -225,7 +231,7 @@ def mark_sent(
     """
     if not ids:
         return 0
-    capabilities = capabilities_of(session.get_bind().dialect)
+    capabilities = capabilities_in(session)
     parameter = statements.among_parameter(capabilities, ids)
     values = {**parameter, "after": attempt, "now": now, "again_at": overdue_at}
     values |= {"first": min(ids), "last": max(ids)}
@@ -528,7 +534,7 @@ def is_unfinished_of(
     The schedules must be locked. The statement must also have a condition on the status. An
     UPDATE must force UNFINISHED_INDEX: MySQL and MariaDB lock each row that they scan.
     """
-    if not capabilities_of(session.get_bind(Run).dialect).has_lateral:
+    if not capabilities_in(session).has_lateral:
         of_schedules = (Run.finished_at.is_(None), Run.schedule_id.in_(schedule_ids))
         return and_(*of_schedules, *conditions)
     # These are two statements, because the planner may run a subquery of the UPDATE once per row.
@@ -652,7 +658,7 @@ def update_free(
 
     The conditions include ids. Returns the number of rows.
     """
-    capabilities = capabilities_of(session.get_bind(Run).dialect)
+    capabilities = capabilities_in(session)
     return _execute_free(session, *_free_update(capabilities, conditions, values), {})
 
 
@@ -702,15 +708,6 @@ def execute_dml(session: Session, statement: Any, values: Mapping[str, Any] | No
     return int(result.rowcount)  # type: ignore[attr-defined]
 
 
-def delete_ids(session: Session, model: Any, ids: Sequence[Any]) -> int:
-    """Delete rows by their ids, and return the number of ids."""
-    if ids:
-        # The caller's session may choose its database by the mapped class.
-        connection = session.connection(bind_arguments={"mapper": model})
-        capabilities_of(connection.dialect).delete(connection, model.__table__, ids)
-    return len(ids)
-
-
 def prune_page(session: Session, *, after: str, before: str, limit: int) -> Sequence[Row[Any]]:
     """Return up to ``limit`` runs with ids between ``after`` and ``before``, ordered by id.
 
@@ -740,13 +737,13 @@ def delete_finished(session: Session, ids: Sequence[str]) -> int:
     that delete the same rows would wait for each other.
     """
     free = _free(Run.id.in_(ids), Run.finished_at.is_not(None))
-    return delete_ids(session, Run, session.scalars(free).all()) if ids else 0
+    return delete_ids(session, RUNS, session.scalars(free).all()) if ids else 0
 
 
 def delete_of_owner(session: Session, *, owner: str, limit: int) -> int:
     """Delete up to ``limit`` runs of an owner, the oldest first; return their number."""
     ids = select(Run.id).where(Run.owner == owner)
-    return delete_ids(session, Run, session.scalars(ids.order_by(Run.fire_at).limit(limit)).all())
+    return delete_ids(session, RUNS, session.scalars(ids.order_by(Run.fire_at).limit(limit)).all())
 
 
 def last_success(session: Session, *, run_id: str, before: datetime) -> datetime | None:

@@ -27,8 +27,8 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.filters import Order, RunFilter
 from celery_dynbeat.common.run_ids import created_at, first_run_id
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Run
+from celery_dynbeat.db.statements import capabilities_in
 from celery_dynbeat.store import scans
 from celery_dynbeat.store.owners import has_text
 from celery_dynbeat.store.scans import Position, Rows, Scan, in_order
@@ -82,7 +82,7 @@ def batch_scan(matching: RunFilter, *, batch_id: str) -> Scan:
 def _scan_of_all(session: Session, matching: RunFilter) -> Scan:
     served, filters = list(_in_id_span(matching)), [*_in_span(matching), *_of_name(matching)]
     has_index = matching.statuses and set(matching.statuses) <= set(UNSUCCESSFUL)
-    if has_index and capabilities_of(session.get_bind(Run).dialect).has_partial_indexes:
+    if has_index and capabilities_in(session).has_partial_indexes:
         served += _with_status(matching)
     else:
         filters += _with_status(matching)

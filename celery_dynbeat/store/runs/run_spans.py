@@ -35,8 +35,8 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.filters import ScheduleFilter
 from celery_dynbeat.common.run_ids import created_at, first_run_id
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Run, Schedule
+from celery_dynbeat.db.statements import capabilities_in
 from celery_dynbeat.db.types import UtcDateTime
 from celery_dynbeat.store.runs.run_pages import UNSUCCESSFUL
 from celery_dynbeat.store.span_reads import Span, read_spans, within_span
@@ -203,7 +203,7 @@ def _matching(session: Session, window: RunWindow, *columns: Any) -> Select[Any]
     if matching.task is not None:
         statement = statement.where(Run.task == matching.task)
     if matching.tag is not None:
-        capabilities = capabilities_of(session.get_bind(Run).dialect)
+        capabilities = capabilities_in(session)
         has_tag = capabilities.has_tag(Schedule.tags, matching.tag)
         schedule = select(Schedule.id).where(Schedule.id == Run.schedule_id, has_tag)
         statement = statement.where(exists(schedule))

@@ -35,9 +35,8 @@ from sqlalchemy.orm import join as orm_join
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.states import KEPT_ORIGINS, LOSE, RERUN, RESEND_RETRY, Status, Wait
 from celery_dynbeat.db import statements
-from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import RUNS, Node, NodeKind, Origin, Run, Schedule
-from celery_dynbeat.db.statements import Row, force_index, read
+from celery_dynbeat.db.statements import Row, capabilities_in, force_index, read
 from celery_dynbeat.db.types import UtcDateTime, seconds_between
 from celery_dynbeat.store.runs import (
     MAX_IN_LIST,
@@ -104,7 +103,7 @@ def unfinished_runs(session: Session, schedule_ids: Sequence[int]) -> Sequence[R
 def _newest_runs(session: Session, schedule_ids: Sequence[int]) -> Sequence[Row]:
     """Return the unfinished runs of the schedules, at least the newest MAX_UNFINISHED of each."""
     parts = list(statements.in_parts(schedule_ids, MAX_IN_LIST))
-    if capabilities_of(session.get_bind(Run).dialect).has_lateral:
+    if capabilities_in(session).has_lateral:
         newest = partial(newest_unfinished, _OVERLAP_COLUMNS, limit=MAX_UNFINISHED)
         each = (newest(part, ~WAITS_IN_BATCH) for part in parts)
         return [row for query in each for row in read(session, query)]
@@ -310,7 +309,7 @@ def _oldest(
 
     It gets a SELECT of the unfinished runs of a schedule, the first recorded first.
     """
-    capabilities = capabilities_of(session.get_bind(Run).dialect)
+    capabilities = capabilities_in(session)
     # MariaDB sorts all rows if the order begins with a column that is NULL in each of them.
     order = UNFINISHED_ORDER if capabilities.has_partial_indexes else UNFINISHED_ORDER[1:]
     found = select(*columns).where(Run.finished_at.is_(None))

@@ -18,10 +18,9 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.errors import NotFoundError, ScheduleExistsError
 from celery_dynbeat.db import statements
-from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.engine import savepoint
 from celery_dynbeat.db.models import SCHEDULES, Alert, Run, Schedule
-from celery_dynbeat.db.statements import RowLockedError
+from celery_dynbeat.db.statements import RowLockedError, capabilities_in
 from celery_dynbeat.planning import NO_CALENDARS, Calendars, TriggerColumns, calendar_names
 from celery_dynbeat.store import calendars
 from celery_dynbeat.store.runs import (
@@ -53,8 +52,7 @@ def add(session: Session, values: Mapping[str, Any]) -> int:
     """Insert one schedule and return its id. Raises ScheduleExistsError if the name exists."""
     try:
         with savepoint(session):
-            # The caller's session may choose its database by the mapped class.
-            result = session.execute(_INSERT, values, bind_arguments={"mapper": Schedule})
+            result = session.execute(_INSERT, values, bind_arguments=statements.BIND)
     except IntegrityError as error:
         owner, name = values["owner"], values["name"]
         # The read locks the row, because the caller's snapshot may be older than the existing row.
@@ -73,7 +71,7 @@ def add_many(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
     """
     try:
         with savepoint(session):
-            statements.insert(session.connection(), SCHEDULES, _without_nulls(rows))
+            statements.insert(session, SCHEDULES, _without_nulls(rows))
     except IntegrityError as error:
         taken = existing_keys(session, ((row["owner"], row["name"]) for row in rows))
         if not taken:
@@ -129,7 +127,7 @@ def ids_of(
 def existing_keys(session: Session, keys: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
     """Return the (owner, name) ``keys`` that exist in the table."""
     existing: set[tuple[str, str]] = set()
-    latest = capabilities_of(session.get_bind().dialect).reading_latest
+    latest = capabilities_in(session).reading_latest
     for part in statements.in_parts(list(keys), 500):
         statement = select(Schedule.owner, Schedule.name).where(
             tuple_(Schedule.owner, Schedule.name).in_(part),

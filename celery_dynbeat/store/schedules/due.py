@@ -316,7 +316,7 @@ def has_calendars(session: Session) -> bool:
     names = db.table_names()
     calendars = table(names.of("calendar"), schema=names.schema)
     found = select(literal(1)).select_from(calendars).limit(1)
-    return session.scalar(found, bind_arguments={"mapper": Schedule}) is not None
+    return session.scalar(found, bind_arguments=statements.BIND) is not None
 
 
 def _except(ids: Collection[int]) -> Sequence[ColumnElement[bool]]:
@@ -395,7 +395,7 @@ def advance(session: Session, changes: Sequence[Mapping[str, Any]]) -> None:
     """Update schedules by ``id`` with what beat decided. All changes have the same columns."""
     if not changes:
         return
-    statements.update_each(session.connection(), SCHEDULES, changes)
+    statements.update_each(session, SCHEDULES, changes)
 
 
 def quarantine(session: Session, *, schedule_id: int, version: int, error: str) -> bool:

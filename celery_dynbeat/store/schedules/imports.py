@@ -7,9 +7,8 @@ from typing import Any, TypeAlias
 from sqlalchemy import and_, case, false, or_, select
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import SCHEDULES, Schedule
-from celery_dynbeat.db.statements import force_index, given_rows
+from celery_dynbeat.db.statements import capabilities_in, force_index, given_rows
 from celery_dynbeat.store.holds import OWNER_NAME_INDEX
 
 #: Schedules that a page reads.
@@ -27,7 +26,7 @@ def named(
     """
     statement = select(Schedule).execution_options(populate_existing=True)
     values: Mapping[str, Any] = {}
-    if capabilities_of(session.get_bind(Schedule).dialect).has_json_recordset:
+    if capabilities_in(session).has_json_recordset:
         # PostgreSQL would read all schedules for a condition with the names of several owners.
         columns = {"owner": SCHEDULES.c.owner, "name": SCHEDULES.c.name}
         given, values = given_rows(columns, [{"owner": each, "name": name} for each, name in keys])
@@ -59,7 +58,7 @@ def tagged_page(session: Session, *, tag: str, after: Key | None) -> KeyPage:
 
     The order is the order of the index of owner and name. A page without keys can have a next page.
     """
-    capabilities = capabilities_of(session.get_bind().dialect)
+    capabilities = capabilities_in(session)
     key = Schedule.owner, Schedule.name
     # A column, not a condition: LIMIT counts the schedules that are read.
     is_tagged = case((capabilities.has_tag(Schedule.tags, tag), 1), else_=0)
@@ -74,4 +73,4 @@ def tagged_page(session: Session, *, tag: str, after: Key | None) -> KeyPage:
 
 def refresh_statistics(session: Session) -> None:
     """Let the planner know the new schedules. Without it, ``named`` reads all of an owner."""
-    capabilities_of(session.get_bind().dialect).refresh_statistics(session, SCHEDULES)
+    capabilities_in(session).refresh_statistics(session, SCHEDULES)

@@ -41,9 +41,8 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.filters import Order, ScheduleFilter
 from celery_dynbeat.common.states import State
 from celery_dynbeat.db import statements
-from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Hold, Schedule
-from celery_dynbeat.db.statements import force_index
+from celery_dynbeat.db.statements import capabilities_in, force_index
 from celery_dynbeat.db.types import as_text
 from celery_dynbeat.store import scans
 from celery_dynbeat.store.holds import is_everything_held
@@ -164,7 +163,7 @@ def _scan(session: Session, matching: ScheduleFilter, order: Order) -> Scan:
 
 
 def _has_partial_indexes(session: Session) -> bool:
-    return capabilities_of(session.get_bind(Schedule).dialect).has_partial_indexes
+    return capabilities_in(session).has_partial_indexes
 
 
 def _columns(order: Order) -> tuple[Any, ...]:
@@ -369,8 +368,7 @@ def others(session: Session, matching: ScheduleFilter) -> Sequence[ColumnElement
     if matching.enabled is not None:
         conditions.append(Schedule.enabled == matching.enabled)
     if matching.tag is not None:
-        dialect = session.get_bind(Schedule).dialect
-        conditions.append(capabilities_of(dialect).has_tag(Schedule.tags, matching.tag))
+        conditions.append(capabilities_in(session).has_tag(Schedule.tags, matching.tag))
     if matching.text is not None:
         conditions.append(has_text(Schedule.owner, Schedule.name, text=matching.text))
     return conditions
@@ -462,7 +460,7 @@ def _is_not_in(session: Session, found: PlannedRows) -> ColumnElement[bool]:
         return _is_once()
     if not found.rows:
         return true()
-    capabilities = capabilities_of(session.get_bind(Schedule).dialect)
+    capabilities = capabilities_in(session)
     last = found.rows[-1]
     return or_(_is_once(), capabilities.row_after(_DUE_ORDER, (last.next_run_at, last.id)))
 
@@ -478,7 +476,7 @@ def by_minute(
     chosen = [_is_not_in(session, except_for), *others(session, matching)]
     is_small = matching.owner is not None and _is_small_owner(session, matching.owner)
     chosen += has_owner(matching)
-    capabilities = capabilities_of(session.get_bind(Schedule).dialect)
+    capabilities = capabilities_in(session)
     columns: Select[Any] = select(
         capabilities.minute_of(Schedule.next_run_at).label("minute"),
         Schedule.task,

@@ -6,7 +6,8 @@ import pytest
 from sqlalchemy import StaticPool, create_engine, text
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import InvalidArgumentError, Once, ScheduleExistsError
+from celery_dynbeat import Cron, InvalidArgumentError, Once, ScheduleExistsError
+from celery_dynbeat.api import NewSchedule
 from celery_dynbeat.common.errors import SchemaError
 from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database
@@ -126,3 +127,39 @@ def test_a_new_schedule_does_not_inherit_the_history_of_a_deleted_one(
 
         assert run.fire_at == clock.now()
         assert [run.schedule_id for run in mine.runs()] == [None]
+
+
+class RoutedSession(Session):
+    """A session that chooses its database by the mapped class."""
+
+    def __init__(self, tables):
+        super().__init__()
+        self._tables = tables
+
+    def get_bind(self, mapper=None, **_):
+        if mapper is None:
+            raise AssertionError("the statement names no mapped class")
+        return self._tables
+
+
+@each_database
+def test_a_session_may_choose_its_database_by_the_mapped_class(dynbeat, mine):
+    with RoutedSession(dynbeat.context.database.engine) as session:
+        bound = mine.bound(session=session)
+        bound.create("n", task="t", trigger=MINUTELY)
+        bound.create_many([NewSchedule(name="m", task="t", trigger=Cron("* * * * *"))])
+        bound.update("n", trigger=Once(START + timedelta(hours=1)))
+        bound.rename("m", "k")
+        bound.pause("n")
+        bound.resume("n")
+        bound.run_now("n")
+        bound.backfill("k", since=START - timedelta(hours=1), until=START)
+        bound.hold(reason="maintenance")
+        bound.release()
+        bound.set_timezone("Asia/Seoul")
+        assert [each.name for each in bound.list()] == ["k", "n"]
+        assert bound.runs("n").items
+        bound.delete("n")
+        session.commit()
+
+    assert [each.name for each in mine.list()] == ["k"]

@@ -42,7 +42,7 @@ def test_a_claim_skips_rows_that_another_beat_has_locked_or_waits_for_them(dynbe
 
     second = threading.Thread(target=claim_the_rest)
     with database._session() as holder:
-        database.capabilities.begin_write(holder)
+        database.capabilities.begin_write(holder.connection())
         due.lock_due(holder, now=clock.now(), limit=1)
         second.start()
         if database.capabilities.embedded:

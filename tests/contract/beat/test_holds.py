@@ -58,7 +58,7 @@ def pass_minutes(beat, clock, count):
 def transaction(dynbeat):
     database = dynbeat.context.database
     with database._session() as session:
-        database.capabilities.begin_write(session)
+        database.capabilities.begin_write(session.connection())
         yield session
         session.rollback()
 

@@ -25,14 +25,13 @@ WRONG = START + 30 * HOUR
 @pytest.fixture(autouse=True)
 def named(dynbeat):
     """Give the tables the row that a beat writes when it starts."""
-    with dynbeat.context.database.engine.begin() as connection:
-        store.record_application(connection, name="contract", now=START)
-        store.record_tz_release(connection, "2000a")
+    with Session(dynbeat.context.database.engine) as session, session.begin():
+        store.record_application(session, name="contract", now=START)
+        store.record_tz_release(session, "2000a")
 
 
 def release_of(dynbeat):
-    with dynbeat.context.database.engine.connect() as connection:
-        return store.planned_tz_release(connection)
+    return dynbeat.context.database.read(store.planned_tz_release)
 
 
 def plan_at_with_earlier_release(dynbeat, at, where="1 = 1"):
@@ -216,8 +215,8 @@ def test_status_warns_of_another_release_until_the_schedules_are_planned(dynbeat
 
 
 def test_the_first_release_stays(dynbeat):
-    with dynbeat.context.database.engine.begin() as connection:
-        store.record_tz_release(connection, "2026b", only_first=True)
+    with Session(dynbeat.context.database.engine) as session, session.begin():
+        store.record_tz_release(session, "2026b", only_first=True)
     assert release_of(dynbeat) == "2000a"
 
 

@@ -31,7 +31,7 @@ def check_application(tables, name):
 
 
 def recorded(tables):
-    return tables.read(lambda session: store.application_name(session.connection()))
+    return tables.read(store.application_name)
 
 
 def start_beat(dynbeat):
@@ -87,7 +87,7 @@ def test_of_two_first_beats_of_two_applications_one_is_refused(database_url, tab
     beat = threading.Thread(target=start)
 
     def work(session):
-        store.record_application(session.connection(), name="shop", now=START)
+        store.record_application(session, name="shop", now=START)
         beat.start()
         assert has_read.wait(20)
 
