@@ -19,9 +19,9 @@ import os
 import pickle
 import socket
 import struct
-import threading
 from collections.abc import Collection
 from datetime import datetime
+from multiprocessing.connection import wait
 from typing import Any, Generic, TypeVar
 
 from billiard.process import current_process
@@ -99,7 +99,6 @@ class PoolChannel(Generic[T]):
 
     def __init__(self, *, send_timeout: float = SEND_TIMEOUT) -> None:
         self._receiver, self._sender = _socket_pair()
-        self._receive_lock = threading.Lock()
         # The sender stays open in the main process, for the processes that it starts later.
         self._sender.settimeout(send_timeout)
 
@@ -120,14 +119,25 @@ class PoolChannel(Generic[T]):
             return False
         return True
 
-    def wait(self) -> bool:
-        """Wait in the main process for the next item; return False after ``stop_waiting``."""
-        return bool(self._receiver.recv(1, socket.MSG_PEEK))
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait in the main process for the next item; return False after ``stop_waiting``.
+
+        Also return True after ``seconds`` without an item.
+        """
+        if not wait([self._receiver], seconds):
+            return True
+        try:
+            return bool(self._receiver.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+        except BlockingIOError:
+            # Another thread has received it.
+            return True
 
     def receive(self) -> list[T]:
-        """Return the items that were sent and not received yet, without waiting."""
-        with self._receive_lock:
-            return list(iter(self._next, None))
+        """Return the items that were sent and not received yet, without waiting.
+
+        Two threads may not call it at once.
+        """
+        return list(iter(self._next, None))
 
     def _next(self) -> Any:
         try:

@@ -22,7 +22,7 @@ from celery_dynbeat.common.events import Event
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.process.heartbeat import HeartbeatWriter
 from celery_dynbeat.worker import PoolChannel, PoolSlots
-from celery_dynbeat.worker.outcome_recorder import Outcome
+from celery_dynbeat.worker.outcomes import Outcome
 from celery_dynbeat.worker.pool_check import BackendResults, PoolCheck, pool_state
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
 from celery_dynbeat.worker.task_guard import TaskGuard, consumed_queues, queue_name

@@ -8,25 +8,24 @@
                 |  the outcome can never be written, or the buffer is full
                 +--> dropped
 
-A pool process keeps no outcome: it writes it, or sends it to the main process, whose buffer holds
-MAX_BUFFERED_OUTCOMES. When the buffer is full, the oldest outcome is dropped. The recorder never
-raises into the task.
+A pool process keeps no outcome: it writes it, or sends it to the main process. The writer thread
+wakes up once in BATCH_INTERVAL at most, because each time it takes the interpreter lock from the
+event loop, which limits the rate of a worker. Until then the socket keeps what pool processes send:
+some hundred outcomes, and a process waits while it is full.
 
 An outcome after which another message of the run may come is never batched: a retry, a postponed
 run, a message that is acknowledged late. Nor is one that another run waits for, or whose event
 needs the current task. A main process that is killed loses its buffer, which holds the successes of
-the last BATCH_INTERVAL. Their runs stay ``running`` until beat finds that their worker is dead.
+the last BATCH_INTERVAL. Their runs stay ``running`` until beat finds that their worker is dead. The
+recorder never raises into the task.
 """
 
 import itertools
-import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, StatementError
 from sqlalchemy.orm import Session
@@ -34,31 +33,42 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.clock import BackOff
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.states import UNFINISHED, Status
-from celery_dynbeat.common.text import NOTE_LENGTH
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.statements import RowLockedError
-from celery_dynbeat.db.types import escape_non_ascii
 from celery_dynbeat.store import runs
 from celery_dynbeat.store.runs import attempts, unfinished
 from celery_dynbeat.store.schedules.failing import note_failure
 from celery_dynbeat.telemetry import emit, emit_on_commit, events, has_listeners, needs_context
 from celery_dynbeat.worker import PoolChannel
+from celery_dynbeat.worker.outcomes import (
+    ERROR_LENGTH,
+    REPORTED,
+    Outcome,
+    apply_outcome,
+    attempt_end_of,
+    char_count,
+    event_of,
+    fields_of,
+    in_ascii,
+    is_attempt_end,
+    truncated,
+)
 
+#: When the buffer is full, the oldest outcome is dropped.
 MAX_BUFFERED_OUTCOMES = 10_000
-#: The statuses by which an attempt ends. The others continue or repeat it.
-REPORTED = (frozenset(Status) - set(UNFINISHED)) | {Status.RETRYING}
 #: Of the errors and tracebacks of all buffered outcomes. Beyond it, an outcome is buffered with a
 #: short error and without its traceback.
 MAX_BUFFERED_CHARS = 8_000_000
 SHORT_ERROR_LENGTH = 100
 #: The dropped outcomes that one event names.
 MAX_NAMED = 10
-ERROR_LENGTH = 1_000
-TRACEBACK_LENGTH = 8_000
 #: Seconds between two batches. The first outcome after a pause is written at once.
 BATCH_INTERVAL = 0.05
-#: The outcomes of one batch. A full batch is written within BATCH_POLL seconds.
-MAX_BATCH, BATCH_POLL = 100, 0.01
+#: The interval becomes shorter if more outcomes than this arrive in it: the socket of a pool
+#: process holds about a hundred.
+FULL_INTERVAL = 50
+#: The outcomes of one statement.
+MAX_BATCH = 100
 #: While more outcomes than this wait, a process writes its success itself.
 MAX_WAITING = 1_000
 #: Seconds that the end of a worker waits for a writer thread that writes nothing.
@@ -69,73 +79,6 @@ MAX_SENDS = 3
 MAX_PASSED_ON = 1_000
 #: In seconds, between two attempts to write the buffered outcomes.
 FIRST_DELAY, MAX_DELAY = 0.5, 30.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """The fields of an event about the run of an outcome.
-
-    If the message is gone, ``owner`` and ``schedule`` are None, and ``task`` may be "".
-    ``duration`` is how long the body took, or None if this process did not run it. ``pings`` says
-    that the schedule may have a ping URL.
-    """
-
-    task: str = ""
-    owner: str | None = None
-    schedule: str | None = None
-    duration: timedelta | None = None
-    pings: bool = True
-
-
-#: The message is gone: nothing says that the schedule has no ping URL.
-UNKNOWN = Subject()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """The end of an attempt. ``attempt`` is None if the reporter does not know its number.
-
-    In that case, ``pid`` is the process that executed the attempt, or None if it is not known.
-    ``started`` is False if the worker dropped a message without starting the run. In this case,
-    ``attempt`` is the attempt that the message follows. ``status`` sent: the broker was asked to
-    redeliver the message; ``resend_at`` is required. With ``started`` False: process ``pid`` does
-    not execute the run, even if its row is ``running``. ``status`` pending: the task postponed the
-    run until ``resend_at``, which is required. ``status`` retrying: ``retry_at`` is when
-    the next attempt starts, if it is known. If ``sent_by_beat`` is true, beat sends that attempt at
-    ``retry_at``, and ``retries`` is the count of the ended attempt. Otherwise, Celery has sent it.
-    ``status`` running: the attempt continues though it was to be terminated; ``error`` says why.
-    ``awaited`` is true if another run of the schedule may wait for this one to end. ``note`` is the
-    text that the task gave to ``note()``. ``subject`` is for events. It is not written.
-    """
-
-    run_id: str
-    attempt: int | None
-    worker: str
-    pid: int | None = None
-    status: Status
-    at: datetime
-    started: bool = True
-    error: str | None = None
-    traceback: str | None = None
-    note: str | None = None
-    resend_at: datetime | None = None
-    retry_at: datetime | None = None
-    sent_by_beat: bool = False
-    retries: int | None = None
-    awaited: bool = False
-    subject: Subject = UNKNOWN
-
-    @property
-    def reported_attempt(self) -> int | None:
-        """The number of the attempt that the outcome is about."""
-        if self.attempt is None or self.started:
-            return self.attempt
-        return self.attempt + 1
-
-    @property
-    def is_of_this_process(self) -> bool:
-        """Whether the process that executed the attempt reports it."""
-        return self.attempt is not None and self.started
 
 
 class Recorder:
@@ -168,18 +111,17 @@ class Recorder:
         self._numbers = itertools.count()
         self._buffered_chars = 0
         self._passed_on: deque[str] = deque(maxlen=MAX_PASSED_ON)
-        # The first is held while the buffer is written, the second while outcomes are moved from
-        # the channel to the buffer, the third for each change of the buffer.
-        self._flush_lock, self._receive_lock = threading.Lock(), threading.Lock()
-        self._changed = threading.Condition()
-        self._threads: list[threading.Thread] = []
-        self._is_closing = self._is_failing = self._is_writing = False
+        # The first is held while the buffer is written, the second for each change of it.
+        self._flush_lock, self._lock = threading.Lock(), threading.RLock()
+        self._has_arrived, self._closing = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self._is_failing = False
 
     def start(self) -> None:
         """Write successes in batches from now on, in a thread of the main process."""
         self._batches = not self._database.capabilities.embedded
         if self._channel is not None:
-            self._start_thread(self._receive_until_closed, "dynbeat-outcome-channel")
+            self._start_thread()
 
     def record(self, outcome: Outcome, *, may_wait: bool = False) -> None:
         """Write ``outcome``, or leave it to the writer thread.
@@ -217,11 +159,13 @@ class Recorder:
     def put(self, outcome: Outcome) -> bool:
         """Leave ``outcome`` to the writer thread. Return False if the main process is gone."""
         # A long text would not fit into one message of the channel.
-        outcome = _truncated(outcome, error_length=ERROR_LENGTH)
-        if self._is_pool_process and self._channel is not None:
+        outcome = truncated(outcome, error_length=ERROR_LENGTH)
+        if self._channel is not None:
             return self._channel.send(outcome)
-        self._receive()
-        self._buffer([outcome])
+        with self._lock:
+            self._buffer(outcome)
+            self._start_thread()
+        self._has_arrived.set()
         return True
 
     def has(self, run_id: str) -> bool:
@@ -238,6 +182,7 @@ class Recorder:
         stay in the buffer. They are tried again later.
         """
         with self._flush_lock:
+            self._receive()
             while batch := self._next_batch():
                 try:
                     self._write_batch(batch)
@@ -250,110 +195,84 @@ class Recorder:
         return True
 
     def close(self) -> None:
-        """Stop the threads, write the buffered outcomes once more, and drop the others."""
-        self._receive()
-        with self._changed:
-            self._is_closing = True
-            self._changed.notify_all()
+        """Stop the thread, write the buffered outcomes once more, and drop the others."""
+        self._closing.set()
+        self._has_arrived.set()
         if self._channel is not None:
             self._channel.stop_waiting()
-        for thread in self._threads:
-            left = len(self._buffered) + 1
-            # A thread that writes nothing for this time waits for the database.
-            while thread.is_alive() and len(self._buffered) < left:
-                left = len(self._buffered)
-                thread.join(STOP_TIMEOUT)
+        is_writing, left = self._thread is not None, -1
+        # A thread that writes nothing for this time waits for the database.
+        while self._thread is not None and is_writing and len(self._buffered) != left:
+            left = len(self._buffered)
+            self._thread.join(STOP_TIMEOUT)
+            is_writing = self._thread.is_alive()
         self._receive()
-        if not any(thread.is_alive() for thread in self._threads):
+        if not is_writing:
             self._not_before.clear()
             self.flush()
         if dropped := list(self._buffered.values()):
             self._report_dropped(dropped, "they could not be written in time")
 
-    def _start_thread(self, work: Callable[[], None], name: str) -> None:
-        thread = threading.Thread(target=work, name=name, daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
-    def _receive_until_closed(self) -> None:
-        assert self._channel is not None  # noqa: S101 - see ``start``
-        while self._channel.wait():
-            self._receive()
-            with self._changed:
-                # While the writer is too slow, the channel fills, and pool processes write their
-                # outcomes themselves.
-                while len(self._buffered) >= MAX_WAITING and not (
-                    self._is_failing or self._is_closing
-                ):
-                    self._changed.wait(BATCH_POLL)
-            # One wake-up for the outcomes of this time.
-            time.sleep(BATCH_POLL)
-
-    def _receive(self) -> None:
-        if self._channel is not None and not self._is_pool_process:
-            with self._receive_lock:
-                if received := self._channel.receive():
-                    self._buffer(received)
+    def _start_thread(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._write_until_closed, name="dynbeat-outcomes", daemon=True
+            )
+            self._thread.start()
 
     def _write_until_closed(self) -> None:
-        back_off, next_batch_at = BackOff(first=FIRST_DELAY, maximum=MAX_DELAY), 0.0
-        while self._wait_for_batch(next_batch_at):
+        back_off = BackOff(first=FIRST_DELAY, maximum=MAX_DELAY)
+        interval = BATCH_INTERVAL
+        while not self._closing.is_set():
+            self._wait_for_outcome()
+            arrived = self._receive()
             if self.flush():
                 back_off.reset()
-                next_batch_at = time.monotonic() + BATCH_INTERVAL
-                continue
-            with self._changed:
-                if self._changed.wait_for(lambda: self._is_closing, back_off.next_delay()):
-                    return
+                interval = min(interval * FULL_INTERVAL / max(arrived, 1), BATCH_INTERVAL)
+                self._closing.wait(interval)
+            else:
+                self._closing.wait(back_off.next_delay())
+        self.flush()
 
-    def _wait_for_batch(self, not_before: float) -> bool:
-        """Wait until outcomes can be written; return False if none is left and none will come."""
-        with self._changed:
-            while True:
-                now = time.monotonic()
-                ready_at = self._next_ready_at(not_before)
-                if ready_at <= now or (self._is_closing and ready_at <= now + BATCH_INTERVAL):
-                    return True
-                if self._is_closing:
-                    return False
-                self._changed.wait(None if ready_at == math.inf else ready_at - now)
+    def _wait_for_outcome(self) -> None:
+        """Wait until an outcome arrives, or until one of the buffer can be tried again."""
+        with self._lock:
+            now = time.monotonic()
+            tries = [self._not_before.get(each.run_id, now) for each in self._buffered.values()]
+        seconds = max(min(tries) - now, 0.0) if tries else None
+        if self._channel is not None:
+            self._channel.wait(seconds)
+        else:
+            self._has_arrived.wait(seconds)
+            self._has_arrived.clear()
 
-    def _next_ready_at(self, not_before: float) -> float:
-        if not self._buffered:
-            return math.inf
-        if len(self._buffered) >= MAX_BATCH:
-            not_before = 0.0
-        if not self._not_before:
-            return not_before
-        tries = (self._not_before.get(each.run_id, 0.0) for each in self._buffered.values())
-        return max(min(tries), not_before)
+    def _receive(self) -> int:
+        """Move what pool processes have sent to the buffer, and return how many outcomes it is."""
+        if self._channel is None or self._is_pool_process:
+            return 0
+        with self._lock:
+            received = self._channel.receive()
+            for outcome in received:
+                self._buffer(outcome)
+        return len(received)
 
-    def _buffer(self, outcomes: Sequence[Outcome]) -> None:
-        with self._changed:
-            for outcome in outcomes:
-                if len(self._buffered) >= MAX_BUFFERED_OUTCOMES:
-                    oldest = self._pop(next(iter(self._buffered)))
-                    self._report_dropped([oldest], "the buffer is full")
-                self._append(outcome)
-            if not self._is_writing:
-                self._is_writing = True
-                self._start_thread(self._write_until_closed, "dynbeat-outcomes")
-            self._changed.notify_all()
-
-    def _append(self, outcome: Outcome) -> None:
-        if self._buffered_chars + _char_count(outcome) > MAX_BUFFERED_CHARS:
-            outcome = replace(_truncated(outcome, error_length=SHORT_ERROR_LENGTH), traceback=None)
-        self._buffered_chars += _char_count(outcome)
+    def _buffer(self, outcome: Outcome) -> None:
+        if len(self._buffered) >= MAX_BUFFERED_OUTCOMES:
+            oldest = self._pop(next(iter(self._buffered)))
+            self._report_dropped([oldest], "the buffer is full")
+        if self._buffered_chars + char_count(outcome) > MAX_BUFFERED_CHARS:
+            outcome = truncated(outcome, error_length=SHORT_ERROR_LENGTH)._replace(traceback=None)
+        self._buffered_chars += char_count(outcome)
         self._buffered[next(self._numbers)] = outcome
 
     def _pop(self, number: int) -> Outcome:
         outcome = self._buffered.pop(number)
-        self._buffered_chars -= _char_count(outcome)
+        self._buffered_chars -= char_count(outcome)
         self._not_before.pop(outcome.run_id, None)
         return outcome
 
     def _remove(self, number: int) -> None:
-        with self._changed:
+        with self._lock:
             # A full buffer may have dropped it while it was written.
             if number in self._buffered:
                 self._pop(number)
@@ -362,7 +281,7 @@ class Recorder:
         """Return the first outcomes by number, one for each run."""
         batch: dict[str, int] = {}
         now = time.monotonic()
-        with self._changed:
+        with self._lock:
             for number, outcome in self._buffered.items():
                 if self._not_before.get(outcome.run_id, now) <= now:
                     batch.setdefault(outcome.run_id, number)
@@ -398,7 +317,7 @@ class Recorder:
         return True
 
     def _defer(self, outcome: Outcome, seconds: float) -> None:
-        with self._changed:
+        with self._lock:
             self._not_before[outcome.run_id] = time.monotonic() + seconds
 
     def _succeed(self, outcomes: Sequence[Outcome]) -> Collection[str]:
@@ -406,7 +325,7 @@ class Recorder:
         if not outcomes:
             return ()
         try:
-            return attempts.succeed(self._database, [_attempt_end_of(each) for each in outcomes])
+            return attempts.succeed(self._database, [attempt_end_of(each) for each in outcomes])
         except Exception as error:
             if self._database.is_outage(error):
                 raise
@@ -433,7 +352,7 @@ class Recorder:
         try:
             self._write_unchanged(outcome, waits=waits)
         except Exception as error:
-            in_plain_ascii = _in_ascii(outcome)
+            in_plain_ascii = in_ascii(outcome)
             if in_plain_ascii == outcome or not self._is_unstorable(error):
                 raise
             # The encoding of the database or of the connection may lack a character.
@@ -464,8 +383,8 @@ class Recorder:
 
         if in_transaction:
             written = self._database.run(write, follow_indexes=False)
-        elif _is_attempt_end(outcome):
-            written = self._database.execute(*attempts.finishing(_attempt_end_of(outcome))) == 1
+        elif is_attempt_end(outcome):
+            written = self._database.execute(*attempts.finishing(attempt_end_of(outcome))) == 1
         else:
             written = self._database.run_autocommit(write)
         if written and event is not None and not in_transaction:
@@ -478,7 +397,7 @@ class Recorder:
 
     def _wanted_event(self, outcome: Outcome) -> events.RunEnded | None:
         is_reported = outcome.status in REPORTED and has_listeners(events.RunEnded)
-        return _event_of(outcome) if is_reported else None
+        return event_of(outcome) if is_reported else None
 
     def _needs_transaction(self, outcome: Outcome) -> bool:
         # The waiting run is released in the transaction of the end.
@@ -513,47 +432,11 @@ class Recorder:
         else:
             until = "the database accepts it"
         name = type(error).__name__
-        emit(events.OutcomeBuffered(**_fields_of(outcome), until=until, error=name))
+        emit(events.OutcomeBuffered(**fields_of(outcome), until=until, error=name))
 
     def _report_dropped(self, outcomes: Sequence[Outcome], reason: str) -> None:
-        first = [_fields_of(outcome) for outcome in outcomes[:MAX_NAMED]]
+        first = [fields_of(outcome) for outcome in outcomes[:MAX_NAMED]]
         emit(events.OutcomesDropped(count=len(outcomes), reason=reason, runs=first))
-
-
-def _fields_of(outcome: Outcome) -> events.DroppedOutcome:
-    """Return the fields of an outcome that is not written."""
-    return {
-        "owner": outcome.subject.owner,
-        "schedule": outcome.subject.schedule,
-        "run_id": outcome.run_id,
-        "attempt": outcome.reported_attempt,
-        "status": outcome.status,
-    }
-
-
-def _event_of(outcome: Outcome) -> events.RunEnded:
-    subject = outcome.subject
-    return events.RunEnded(
-        run_id=outcome.run_id,
-        owner=subject.owner,
-        schedule=subject.schedule,
-        task=subject.task,
-        status=outcome.status.value,
-        attempt=outcome.reported_attempt,
-        duration=subject.duration,
-        error=outcome.error,
-        at=outcome.at,
-        pings=subject.pings,
-    )
-
-
-def _in_ascii(outcome: Outcome) -> Outcome:
-    """Return the outcome with its texts in ASCII."""
-    error, traceback, note = (
-        None if text is None else escape_non_ascii(text)
-        for text in (outcome.error, outcome.traceback, outcome.note)
-    )
-    return replace(outcome, error=error, traceback=traceback, note=note)
 
 
 def is_permanent(error: Exception) -> bool:
@@ -561,102 +444,3 @@ def is_permanent(error: Exception) -> bool:
     if isinstance(error, DBAPIError):
         return isinstance(error, (DataError, IntegrityError))
     return isinstance(error, (ArithmeticError, StatementError, TypeError, ValueError))
-
-
-def apply_outcome(session: Session, outcome: Outcome) -> bool:
-    """Write ``outcome`` if the state of its run allows it; return whether it was written."""
-    if not outcome.started:
-        return _apply_unstarted(session, outcome)
-    if outcome.status == Status.SENT:
-        assert outcome.resend_at is not None  # noqa: S101 - see Outcome
-        return attempts.requeue(
-            session,
-            run_id=outcome.run_id,
-            attempt=outcome.attempt or 0,
-            overdue_at=outcome.resend_at,
-        )
-    if outcome.status == Status.PENDING:
-        assert outcome.resend_at is not None  # noqa: S101 - see Outcome
-        return attempts.postpone(
-            session,
-            run_id=outcome.run_id,
-            attempt=outcome.attempt or 0,
-            at=outcome.at,
-            until=outcome.resend_at,
-            note=_truncated_error(outcome.note, NOTE_LENGTH),
-        )
-    if outcome.status == Status.RUNNING:
-        return unfinished.note_termination_failure(
-            session, run_ids=[outcome.run_id], reason=outcome.error or ""
-        )
-    return attempts.finish(session, _attempt_end_of(outcome))
-
-
-def _is_attempt_end(outcome: Outcome) -> bool:
-    return outcome.started and outcome.status not in {Status.SENT, Status.PENDING, Status.RUNNING}
-
-
-def _attempt_end_of(outcome: Outcome) -> attempts.AttemptEnd:
-    return attempts.AttemptEnd(
-        run_id=outcome.run_id,
-        attempt=outcome.attempt,
-        worker=outcome.worker,
-        status=outcome.status,
-        at=outcome.at,
-        error=_truncated_error(outcome.error, ERROR_LENGTH),
-        traceback=_truncated_traceback(outcome.traceback),
-        note=_truncated_error(outcome.note, NOTE_LENGTH),
-        retry_at=outcome.retry_at,
-        sent_by_beat=outcome.sent_by_beat,
-        retries=outcome.retries,
-        pid=outcome.pid,
-    )
-
-
-def _apply_unstarted(session: Session, outcome: Outcome) -> bool:
-    if outcome.status == Status.SENT:
-        return attempts.undo_start(
-            session,
-            run_id=outcome.run_id,
-            worker=outcome.worker,
-            pid=outcome.pid,
-            before=outcome.at,
-        )
-    return attempts.refuse(
-        session,
-        run_id=outcome.run_id,
-        expected_attempt=outcome.attempt,
-        status=outcome.status,
-        at=outcome.at,
-        error=storable_text(outcome.error or "", ERROR_LENGTH),
-    )
-
-
-def storable_text(text: str, length: int) -> str:
-    """Return at most ``length`` characters of ``text``, escaped so that each database stores it."""
-    clean = text.replace("\x00", "\\x00").encode(errors="backslashreplace").decode()
-    return clean if len(clean) <= length else f"{clean[: length - 3]}..."
-
-
-def _truncated(outcome: Outcome, *, error_length: int) -> Outcome:
-    return replace(
-        outcome,
-        error=_truncated_error(outcome.error, error_length),
-        traceback=_truncated_traceback(outcome.traceback),
-    )
-
-
-def _char_count(outcome: Outcome) -> int:
-    return sum(len(text or "") for text in (outcome.error, outcome.traceback, outcome.note))
-
-
-def _truncated_error(text: str | None, length: int) -> str | None:
-    return None if text is None else storable_text(text, length)
-
-
-def _truncated_traceback(text: str | None) -> str | None:
-    # The end of a traceback names the error. Its beginning is Celery's code.
-    if text is None:
-        return None
-    clean = storable_text(text, max(len(text) * 4, TRACEBACK_LENGTH))
-    return clean if len(clean) <= TRACEBACK_LENGTH else f"...{clean[3 - TRACEBACK_LENGTH :]}"

@@ -33,7 +33,8 @@ from celery_dynbeat.common.states import Status
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.telemetry import emit, events
 from celery_dynbeat.worker import REASON_LENGTH, PoolChannel, PostponeRun, SkipRun, note_of
-from celery_dynbeat.worker.outcome_recorder import UNKNOWN, Outcome, Recorder, Subject
+from celery_dynbeat.worker.outcome_recorder import Recorder
+from celery_dynbeat.worker.outcomes import UNKNOWN, Outcome, Subject
 from celery_dynbeat.worker.replacement import (
     AwaitingRun,
     is_replaced,

@@ -24,7 +24,7 @@ from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.worker import PoolChannel, PoolSlots
-from celery_dynbeat.worker.outcome_recorder import Outcome
+from celery_dynbeat.worker.outcomes import Outcome
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
 from celery_dynbeat.worker.task_guard import TaskGuard
 

@@ -26,7 +26,7 @@ from celery_dynbeat.db.models import Node, NodeKind, Run, Schedule
 from celery_dynbeat.store import runs
 from celery_dynbeat.store.runs.unfinished import running_on_worker
 from celery_dynbeat.testing import FrozenClock
-from celery_dynbeat.worker.outcome_recorder import Outcome, apply_outcome
+from celery_dynbeat.worker.outcomes import Outcome, apply_outcome
 from celery_dynbeat.worker.pool_check import end_dropped
 from celery_dynbeat.worker.start_decision import Delivery, StartDecision, decide_start
 from tests.support.applications import START

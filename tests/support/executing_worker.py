@@ -14,7 +14,7 @@ from celery_dynbeat import Dynbeat
 from celery_dynbeat.broker import run_headers
 from celery_dynbeat.testing import FrozenClock, ManualBeat
 from celery_dynbeat.worker import PoolChannel
-from celery_dynbeat.worker.outcome_recorder import Outcome
+from celery_dynbeat.worker.outcomes import Outcome
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
 from celery_dynbeat.worker.task_guard import TaskGuard
 from tests.support.applications import MINUTELY

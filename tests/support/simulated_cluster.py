@@ -12,7 +12,8 @@ from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.planning.plan import OutgoingRun
 from celery_dynbeat.store import nodes
-from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
+from celery_dynbeat.worker.outcome_recorder import Recorder
+from celery_dynbeat.worker.outcomes import Outcome
 from celery_dynbeat.worker.start_decision import Delivery, StartAction, decide_start
 
 

@@ -43,7 +43,8 @@ from celery_dynbeat.process.heartbeat import HeartbeatWriter
 from celery_dynbeat.store.schedules import failing
 from celery_dynbeat.testing import ManualBeat, RecordingPublisher
 from celery_dynbeat.worker import outcome_recorder
-from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
+from celery_dynbeat.worker.outcome_recorder import Recorder
+from celery_dynbeat.worker.outcomes import Outcome
 from celery_dynbeat.worker.pool_check import end_dropped
 from tests.support.applications import MINUTELY, START, execute
 from tests.support.lock_waits import failing_waits

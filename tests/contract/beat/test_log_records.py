@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.worker.outcome_recorder import Outcome
+from celery_dynbeat.worker.outcomes import Outcome
 from tests.support.applications import MINUTELY, execute
 from tests.support.worker_stub import WorkerStub
 

@@ -18,7 +18,8 @@ from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.worker import outcome_recorder
-from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
+from celery_dynbeat.worker.outcome_recorder import Recorder
+from celery_dynbeat.worker.outcomes import Outcome
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.combinations import DATABASES
 from tests.support.servers import PostgreSQLServer, mariadb_or_mysql

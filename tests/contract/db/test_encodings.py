@@ -13,7 +13,8 @@ from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.store.schedules import due
 from celery_dynbeat.testing import ManualBeat
-from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
+from celery_dynbeat.worker.outcome_recorder import Recorder
+from celery_dynbeat.worker.outcomes import Outcome
 from tests.support.applications import MINUTELY, application
 from tests.support.databases import new_postgresql_database
 from tests.support.worker_stub import WorkerStub

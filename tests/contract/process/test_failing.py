@@ -15,7 +15,7 @@ from celery_dynbeat.signals import schedule_recovered
 from celery_dynbeat.store import runs
 from celery_dynbeat.store.schedules import failing
 from celery_dynbeat.worker import outcome_recorder
-from celery_dynbeat.worker.outcome_recorder import Outcome, apply_outcome
+from celery_dynbeat.worker.outcomes import Outcome, apply_outcome
 from tests.support.applications import MINUTELY, execute
 from tests.support.executed_statements import record_statements
 from tests.support.lock_waits import failing_waits

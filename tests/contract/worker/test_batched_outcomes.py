@@ -16,8 +16,8 @@ from celery_dynbeat.signals import run_ended
 from celery_dynbeat.store.runs import attempts
 from celery_dynbeat.telemetry import events, subscribe, unsubscribe
 from celery_dynbeat.worker import PoolChannel, outcome_recorder
-from celery_dynbeat.worker.outcome_recorder import Outcome
-from tests.support.executing_worker import ExecutingWorker
+from celery_dynbeat.worker.outcomes import Outcome
+from tests.support.executing_worker import ExecutingWorker, counting
 from tests.support.waiting import wait_until
 
 NODE_TIMEOUT = timedelta(minutes=5)
@@ -47,6 +47,8 @@ def waiting(worker):
     runs = [worker.send() for _ in range(4)]
     worker.consume(runs[0])
     wait_until(lambda: worker.status(runs[0]) == "succeeded", within=10)
+    # Its thread may still look for more of the first batch.
+    wait_until(lambda: not worker.outcomes._recorder._flush_lock.locked(), within=10)
     for run in runs[1:]:
         worker.consume(run)
     assert {worker.status(run) for run in runs[1:]} == {"running"}
@@ -89,15 +91,16 @@ def test_a_batch_is_written_after_the_interval(worker, monkeypatch):
     wait_until(lambda: statuses(worker, runs) == ["succeeded"] * 3, within=10)
 
 
-def test_a_full_batch_is_written_before_the_interval(worker, monkeypatch):
+def test_more_outcomes_than_one_statement_takes_are_written_in_several(
+    worker, waiting, monkeypatch
+):
     monkeypatch.setattr(outcome_recorder, "MAX_BATCH", 2)
-    runs = [worker.send() for _ in range(3)]
 
-    for run in runs:
-        worker.consume(run)
+    with counting(worker.context.database.engine) as counted:
+        worker.outcomes.close()
 
-    # The first is a batch alone.
-    wait_until(lambda: statuses(worker, runs) == ["succeeded"] * 3, within=10)
+    assert statuses(worker, waiting) == ["succeeded"] * 3
+    assert counted.commits == 2
 
 
 def test_a_worker_that_writes_too_slowly_is_not_flooded(worker, waiting, monkeypatch):
@@ -243,7 +246,7 @@ def test_a_main_process_that_is_killed_leaves_runs_that_beat_finds(worker, dynbe
     child = os.fork()
     if not child:
         # The writer thread belongs to the parent.
-        worker.outcomes._recorder._is_writing = True
+        worker.outcomes._recorder._start_thread = lambda: None
         for run in runs:
             worker.consume(run)
         os.kill(os.getpid(), signal.SIGKILL)

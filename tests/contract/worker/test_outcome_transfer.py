@@ -9,10 +9,17 @@ import pytest
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.engine import Database
+from celery_dynbeat.telemetry import logs
 from celery_dynbeat.worker import PoolChannel, outcome_recorder
-from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
+from celery_dynbeat.worker.outcome_recorder import Recorder
+from celery_dynbeat.worker.outcomes import Outcome
 
 NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def _logs():
+    logs.connect()
 
 
 @pytest.fixture

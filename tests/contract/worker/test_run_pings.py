@@ -11,7 +11,8 @@ from celery_dynbeat.common.states import Status
 from celery_dynbeat.telemetry import events, subscribe, unsubscribe
 from celery_dynbeat.worker import PoolChannel
 from celery_dynbeat.worker import pings as ping_module
-from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
+from celery_dynbeat.worker.outcome_recorder import Recorder
+from celery_dynbeat.worker.outcomes import Outcome
 from celery_dynbeat.worker.pings import RunPings
 from tests.support.applications import MINUTELY, START, execute
 from tests.support.ping_sink import ping_sink

@@ -14,7 +14,7 @@ from celery_dynbeat.beat.rescue import rescue_runs
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import NodeKind, Run
 from celery_dynbeat.store import nodes
-from celery_dynbeat.worker.outcome_recorder import Outcome, apply_outcome
+from celery_dynbeat.worker.outcomes import Outcome, apply_outcome
 from celery_dynbeat.worker.start_decision import Delivery, StartAction, decide_start
 from tests.support.applications import MINUTELY, execute
 from tests.support.suites import each_database

@@ -6,7 +6,7 @@ import pytest
 
 from celery_dynbeat import InvalidArgumentError
 from celery_dynbeat.api import fields
-from celery_dynbeat.worker.outcome_recorder import storable_text
+from celery_dynbeat.worker.outcomes import storable_text
 
 
 def columns(**given):
