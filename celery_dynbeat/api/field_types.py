@@ -20,6 +20,9 @@ from datetime import datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from celery.app.task import Task as CeleryTask
+from celery.canvas import Signature
+
 from celery_dynbeat.api.checks import (
     MAX_SECONDS,
     check_instant,
@@ -435,9 +438,6 @@ def task_name(field: str, given: object) -> str:
     """
     if isinstance(given, str):
         return check_name(field, given)
-    from celery.app.task import Task as CeleryTask  # noqa: PLC0415 - most callers pass a name
-    from celery.canvas import Signature  # noqa: PLC0415
-
     # A PromiseProxy of a task passes, because its __class__ is the class of the task.
     if isinstance(given, CeleryTask):
         return check_name(field, given.name)

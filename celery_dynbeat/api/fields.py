@@ -24,11 +24,13 @@ from typing import Any, Literal, Protocol, TypeAlias, TypedDict
 from zoneinfo import ZoneInfo
 
 from celery import Celery
+from celery.schedules import BaseSchedule
 
 # kombu has no public list of the aliases, such as "gzip".
 from kombu.compression import _aliases, encoders
 from kombu.serialization import registry
 
+from celery_dynbeat import celery_schedules
 from celery_dynbeat.api.checks import (
     BINDING,
     MAX_SECONDS,
@@ -124,11 +126,7 @@ def trigger_of(given: object, *, app: Celery, timezone: str | None = None) -> Tr
 
 
 def _trigger_of_celery(given: object, *, app: Celery, timezone: str | None) -> Trigger:
-    from celery.schedules import BaseSchedule  # noqa: PLC0415 - most callers pass a trigger
-
     if isinstance(given, BaseSchedule):
-        from celery_dynbeat import celery_schedules  # noqa: PLC0415
-
         trigger = celery_schedules.trigger_of(given, timezone=str(app.timezone), field="trigger")
         return celery_schedules.without_zone(trigger, given, timezone)
     rule = _TRIGGERS

@@ -30,6 +30,7 @@ from celery_dynbeat.planning.upcoming import PlannedFireTime, iter_planned, iter
 from celery_dynbeat.process.context import Context, naming_schedule
 from celery_dynbeat.store import holds
 from celery_dynbeat.triggers import Cron, Once, Trigger, parse_trigger
+from celery_dynbeat.triggers.calendar_effects import effects_on
 from celery_dynbeat.triggers.clock_notes import note_on
 from celery_dynbeat.triggers.cron.expression import parse_expression
 from celery_dynbeat.triggers.wrappers import nominal, unwrapped
@@ -129,9 +130,6 @@ def _taken_by_calendars(
     # Without calendars, only the quiet hours can name one.
     if not upcoming or not calendar_names([row]) or not spec.calendars:
         return {}
-    # A late import: few triggers use calendars.
-    from celery_dynbeat.triggers.calendar_effects import effects_on  # noqa: PLC0415
-
     after = now if spec.start_at is None else max(now, spec.start_at)
     effects = effects_on(nominal(spec.trigger), after=after, until=upcoming[-1], limit=count)
     return {
@@ -172,9 +170,6 @@ def _calendar_warnings(
     """Yield the effects of calendars on fire times up to the last of ``fire_times``."""
     if not spec.calendars or not fire_times:
         return
-    # A late import: few triggers use calendars.
-    from celery_dynbeat.triggers.calendar_effects import effects_on  # noqa: PLC0415
-
     after = now if spec.start_at is None else max(now, spec.start_at)
     effects = effects_on(spec.trigger, after=after, until=fire_times[-1], limit=_SHOWN_EFFECTS + 1)
     for each in effects[:_SHOWN_EFFECTS]:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
+from typing import Any, ClassVar, Generic, Self, TypeVar, overload
 
 from celery_dynbeat.api.fields import FIELDS
 from celery_dynbeat.common.alert_kinds import words_of
@@ -13,12 +13,10 @@ from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.quiet_rule import QuietHours
 from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.common.states import UNFINISHED, Action, Origin, State, Status, Wait, lag_of
+from celery_dynbeat.db.models import Calendar, Change, Hold, Run, Schedule
+from celery_dynbeat.db.statements import Row
 from celery_dynbeat.planning import key_for, stored_window
 from celery_dynbeat.triggers import Trigger, parse_trigger, trigger_from_json
-
-if TYPE_CHECKING:
-    from celery_dynbeat.db.models import Calendar, Change, Hold, Run, Schedule
-    from celery_dynbeat.db.statements import Row
 
 
 class Info:
@@ -200,7 +198,7 @@ class ScheduleInfo(Info):
     updated_at: datetime
 
     @classmethod
-    def of(cls, row: "Schedule", *, is_held: bool = False) -> "ScheduleInfo":
+    def of(cls, row: Schedule, *, is_held: bool = False) -> "ScheduleInfo":
         """Return a snapshot of a row, whose owner or everything ``is_held``."""
         trigger, trigger_error = _trigger(row)
         special: dict[str, Any] = {
@@ -246,7 +244,7 @@ class ScheduleInfo(Info):
         return str(next((state for state, applies in states.items() if applies), State.ACTIVE))
 
 
-def _trigger(row: "Schedule") -> tuple[Trigger | None, str | None]:
+def _trigger(row: Schedule) -> tuple[Trigger | None, str | None]:
     """Return the row's trigger, or None and the error if it cannot be read."""
     try:
         trigger = parse_trigger(row.trigger_kind, row.trigger_spec, timezone=row.timezone)
@@ -255,7 +253,7 @@ def _trigger(row: "Schedule") -> tuple[Trigger | None, str | None]:
         return None, f"{type(error).__name__}: {error}"
 
 
-def _window_error(row: "Schedule") -> str | None:
+def _window_error(row: Schedule) -> str | None:
     try:
         stored_window(row.window or 0)
     except InvalidTriggerError as error:
@@ -263,7 +261,7 @@ def _window_error(row: "Schedule") -> str | None:
     return None
 
 
-def _given_trigger(row: "Schedule", trigger: Trigger) -> Trigger:
+def _given_trigger(row: Schedule, trigger: Trigger) -> Trigger:
     """Return the row's trigger without the zone that it inherits."""
     try:
         zone = None if row.inherits_timezone else row.timezone
@@ -324,7 +322,7 @@ class RunInfo(Info):
     note: str | None
 
     @classmethod
-    def of(cls, row: "Run") -> "RunInfo":
+    def of(cls, row: Run) -> "RunInfo":
         """Return a snapshot of a row."""
         is_postponed = (row.status, row.waited_for) == (Status.PENDING, Wait.POSTPONED)
         postponed_until = row.overdue_at if is_postponed and row.ready_at is None else None
@@ -416,7 +414,7 @@ class ChangeInfo(Info):
     after: Mapping[str, Any] | None
 
     @classmethod
-    def of(cls, row: "Change") -> "ChangeInfo":
+    def of(cls, row: Change) -> "ChangeInfo":
         """Return a snapshot of a row."""
         return cls._of_row(row, before=row.old_values, after=row.new_values)
 
@@ -555,7 +553,7 @@ class HoldInfo(Info):
     waiting_runs: BoundedCount | None = None
 
     @classmethod
-    def of(cls, row: "Hold") -> "HoldInfo":
+    def of(cls, row: Hold) -> "HoldInfo":
         """Return a snapshot of a row, without counts."""
         return cls._of_row(row, schedules=None, waiting_runs=None)
 
@@ -585,7 +583,7 @@ class AlertInfo(Info):
     reported_at: datetime | None
 
     @classmethod
-    def of(cls, row: "Row") -> "AlertInfo":
+    def of(cls, row: Row) -> "AlertInfo":
         """Return a snapshot of a row."""
         next_step = words_of(row.kind, schedule_id=row.schedule_id).next_step
         return cls._of_row(row, schedule=row.name, next_step=next_step)
@@ -708,7 +706,7 @@ class CalendarInfo(Info):
     @classmethod
     def of(
         cls,
-        row: "Calendar",
+        row: Calendar,
         *,
         dates: Mapping[date, str],
         weekend: tuple[str, ...],

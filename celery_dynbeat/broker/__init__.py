@@ -7,15 +7,13 @@ It returns each header typed and bounded, as it would be stored, or as if the he
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from celery.app.task import Context
 
 from celery_dynbeat.common.retry import stored_retry
 from celery_dynbeat.common.run_ids import is_run_id
-
-if TYPE_CHECKING:
-    from celery_dynbeat.planning.plan import OutgoingRun
+from celery_dynbeat.planning.plan import OutgoingRun
 
 HEADER_RUN_ID = "dynbeat_run_id"
 HEADER_SCHEDULE = "dynbeat_schedule"
@@ -66,7 +64,7 @@ def is_reserved(header: str) -> bool:
     return header in _CELERYS or header.startswith("dynbeat_")
 
 
-def run_headers(run: "OutgoingRun", *, sent_at: datetime | None = None) -> dict[str, Any]:
+def run_headers(run: OutgoingRun, *, sent_at: datetime | None = None) -> dict[str, Any]:
     """Return the headers of the message of a run that is sent at ``sent_at``."""
     headers: dict[str, Any] = {
         HEADER_RUN_ID: run.run_id,

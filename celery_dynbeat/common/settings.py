@@ -8,16 +8,15 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from zoneinfo import TZPATH, ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from celery_dynbeat.common import rules
 from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.common.owner_limits import NO_OWNER_LIMITS, LimitsByOwner, owner_limits
-
-if TYPE_CHECKING:
-    from celery_dynbeat.common.quiet_rule import QuietRule
-    from celery_dynbeat.common.retry import Retry
+from celery_dynbeat.common.ping_urls import allowed_origin
+from celery_dynbeat.common.quiet_rule import QuietRule
+from celery_dynbeat.common.retry import Retry
 
 #: Ended runs that ``alert_after_failures`` may count. A pass reads this many rows of a schedule.
 MAX_FAILURES = 1_000
@@ -62,9 +61,6 @@ def ping_hosts(value: object) -> tuple[str, ...]:
 
 
 def _origin(entry: object, text: str) -> str:
-    # A late import: most applications have no ping URLs.
-    from celery_dynbeat.common.ping_urls import allowed_origin  # noqa: PLC0415
-
     # No entry is a pattern.
     if not isinstance(entry, str) or "*" in entry:
         raise ValueError(text)
@@ -306,23 +302,13 @@ def _zone(value: object) -> str:
     return str(value)
 
 
-def _retry(value: object) -> "Retry":
-    # A late import: most applications have no such setting.
-    from celery_dynbeat.common.retry import Retry  # noqa: PLC0415
-
+def _retry(value: object) -> Retry:
     if isinstance(value, Retry):
         return value
     if not isinstance(value, Mapping):
         msg = "must be Retry(max_retries=...), or a dict of its arguments"
         raise ValueError(msg)  # noqa: TRY004
     return Retry.from_json(value)
-
-
-def _quiet_hours(value: object) -> "QuietRule":
-    # A late import, as above.
-    from celery_dynbeat.common.quiet_rule import QuietRule  # noqa: PLC0415
-
-    return QuietRule.from_setting(value)
 
 
 def _setting(default: Any, check: rules.Check) -> Any:
@@ -366,7 +352,7 @@ class Settings:
     dispatch_timeout: timedelta = _setting(timedelta(seconds=30), _duration)
     resend_after: timedelta = _setting(timedelta(hours=1), _duration)
     node_timeout: timedelta = _setting(timedelta(seconds=60), _duration)
-    quiet_hours: "QuietRule | None" = _setting(None, _quiet_hours)
+    quiet_hours: QuietRule | None = _setting(None, QuietRule.from_setting)
     catch_up: str = _setting("latest", _one_of(*CATCH_UPS))
     catch_up_window: timedelta | None = _setting(None, _duration)
     overlap: str = _setting("allow", _one_of(*OVERLAPS))
@@ -375,7 +361,7 @@ class Settings:
     expires_after: timedelta | None = _setting(None, _duration)
     on_lost: str = _setting("record", _one_of(*ON_LOST))
     pause_after_failures: int | None = _setting(None, _count)
-    retry: "Retry | None" = _setting(None, _retry)
+    retry: Retry | None = _setting(None, _retry)
     history_retention: timedelta = _setting(timedelta(days=30), _duration)
     audit_retention: timedelta = _setting(timedelta(days=90), _delay)
     min_interval: timedelta = _setting(timedelta(seconds=1), _delay)

@@ -7,7 +7,7 @@ plans an enabled row that has no next run.
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from sqlalchemy import (
     BigInteger,
@@ -16,6 +16,7 @@ from sqlalchemy import (
     ForeignKey,
     Integer,
     MetaData,
+    Table,
     Text,
     UniqueConstraint,
     false,
@@ -39,9 +40,6 @@ from celery_dynbeat.db.types import (
     Window,
     utc_now,
 )
-
-if TYPE_CHECKING:
-    from sqlalchemy import Table
 
 
 class NodeKind(StrEnum):

@@ -15,16 +15,14 @@ obstacle in one place:
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from celery_dynbeat.common.states import Wait
 from celery_dynbeat.planning import ScheduleSpec
 from celery_dynbeat.planning.plan import SUPERSEDED, delayed_at
+from celery_dynbeat.planning.quiet_hours import Quiet
 from celery_dynbeat.planning.upcoming import PlannedFireTime
 from celery_dynbeat.triggers.zones import describe_instant
-
-if TYPE_CHECKING:
-    from celery_dynbeat.planning.quiet_hours import Quiet
 
 #: A waiting run is checked again after the time that it has existed, within these limits, because
 #: neither a release nor an edit of quiet hours changes runs.
@@ -70,7 +68,7 @@ def stopped_by(planned: PlannedFireTime, hold: HoldInForce | None) -> PlannedFir
 
 
 def before_sending(
-    *, now: datetime, held_until: datetime | None, quiet: "Quiet | None"
+    *, now: datetime, held_until: datetime | None, quiet: Quiet | None
 ) -> Waiting | None:
     """Return what a run waits for at ``now``, or None if it can be sent.
 

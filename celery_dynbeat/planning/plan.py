@@ -13,16 +13,14 @@ time, ``catch_up`` decides about them.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.common.text import LATEST
 from celery_dynbeat.planning import ScheduleSpec, with_skipped
 from celery_dynbeat.triggers.base import hash_of
 from celery_dynbeat.triggers.calendar_effects import effects_on, taken_at
 from celery_dynbeat.triggers.wrappers import SkippingTrigger, nominal, unwrapped
-
-if TYPE_CHECKING:
-    from celery_dynbeat.common.retry import Retry
 
 TOO_NEAR = "limit: nearer to the fire time before it than dynbeat_min_interval allows"
 SUPERSEDED = "missed: a newer fire time was sent instead"
@@ -72,7 +70,7 @@ class OutgoingRun(NamedTuple):
     unstarted_since: datetime | None = None
     origin: str = "schedule"
     pings: bool = False
-    retry: "Retry | None" = None
+    retry: Retry | None = None
     next_fire_at: datetime | None = None
     retry_taken_at: datetime | None = None
     ready_at: datetime | None = None

@@ -9,11 +9,11 @@ nothing, and the caller may continue after an error.
 import hashlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from celery import Celery
 from celery.schedules import crontab
@@ -30,16 +30,14 @@ from celery_dynbeat.common.errors import (
     TransactionRolledBackError,
 )
 from celery_dynbeat.common.events import Event
-from celery_dynbeat.common.settings import Settings, application_name
+from celery_dynbeat.common.settings import Settings, application_name, zone_names
 from celery_dynbeat.common.text import NAME_LENGTH, shorten
 from celery_dynbeat.db import SAVEPOINTS, TableNames, models, schema
 from celery_dynbeat.db.engine import Database, check_synchronous, in_use, savepoint
 from celery_dynbeat.db.statements import capabilities_in, connection_of
+from celery_dynbeat.planning import SpecColumns
 from celery_dynbeat.process.task_names import TaskNames
 from celery_dynbeat.telemetry import logs
-
-if TYPE_CHECKING:
-    from celery_dynbeat.planning import SpecColumns
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +71,10 @@ class Context:
         check_current_session(self.current_session)
         if self.shared_engine is not None:
             check_synchronous(self.shared_engine, given_as="engine")
+        # The first call needs the list of zones, which takes some milliseconds. If no file can be
+        # opened now, that call reads the list.
+        with suppress(OSError):
+            zone_names()
 
     @cached_property
     def settings(self) -> Settings:
@@ -279,7 +281,7 @@ def _joining(session: Session, work: Callable[[Session], T]) -> T:
 
 
 @contextmanager
-def naming_schedule(row: "SpecColumns") -> Iterator[None]:
+def naming_schedule(row: SpecColumns) -> Iterator[None]:
     """Make each InvalidTriggerError raised in the block name the schedule and the fix."""
     try:
         yield

@@ -4,6 +4,8 @@ Triggers are values, which compare by content and can be converted to text. ``ba
 rows and from JSON, and ``text`` reads them from text.
 """
 
+# ``Trigger.from_text`` needs the module. It imports all kinds, so ``base`` cannot import it.
+from celery_dynbeat.triggers import text as _text  # noqa: F401 - loaded with the package
 from celery_dynbeat.triggers.base import (
     CLASSES,
     Trigger,
