@@ -153,6 +153,8 @@ class DynbeatAdmin(admin.ModelAdmin):
     list_per_page = 50
     list_max_show_all = 0
     sortable_by = ()
+    # Numbers of rows beside the filters would be COUNTs. Django 4.2 has none.
+    show_facets = getattr(admin, "ShowFacets", None) and admin.ShowFacets.NEVER
     # The button "Go" of actions is for the rows of the page.
     actions_selection_counter = True
 
@@ -281,7 +283,7 @@ class ScheduleAdmin(DynbeatAdmin):
     save_as = True
     action_form = PauseForm
     list_display = (
-        *("name", "owner", "task", "rule", "shown_state", "next_at", "last_at", "last_runs"),
+        *("name", "owner", "rule", "shown_state", "next_at", "last_runs", "last_at", "task"),
     )
     list_filter = (
         StateFilter,

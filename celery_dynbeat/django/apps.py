@@ -11,6 +11,7 @@ from django.apps import AppConfig, apps
 from django.core import checks
 from django.db import DEFAULT_DB_ALIAS, NotSupportedError, connections, router
 from django.db.models.signals import post_migrate, pre_delete, pre_save
+from django.utils.translation import gettext_lazy
 
 from celery_dynbeat.common.errors import DynbeatError
 from celery_dynbeat.common.settings import Settings
@@ -25,7 +26,7 @@ class DynbeatConfig(AppConfig):
 
     name = "celery_dynbeat.django"
     label = "dynbeat"
-    verbose_name = "Dynamic schedules"
+    verbose_name = gettext_lazy("Dynamic schedules")
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:

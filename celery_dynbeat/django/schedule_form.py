@@ -52,6 +52,10 @@ def form_field(field: Field) -> forms.Field:
         return forms.ChoiceField(choices=choices, **shown)
     is_long = isinstance(field.type, (JsonValue, Tags, Text)) and not field.is_required
     widget = AdminTextareaWidget({"rows": 3}) if is_long else AdminTextInputWidget()
+    if isinstance(field.type, JsonValue):
+        widget.attrs["placeholder"] = '[1, "a"]' if field.type.kind is list else '{"key": 1}'
+    if isinstance(field.type, Tags):
+        widget.attrs["placeholder"] = _("one per line")
     return forms.CharField(widget=widget, strip=False, **shown)
 
 

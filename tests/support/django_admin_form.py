@@ -12,6 +12,7 @@ from typing import Any
 
 from django.core.management import call_command
 from django.test.utils import setup_test_environment
+from django.utils.translation import override
 
 from celery_dynbeat import Dynbeat
 from celery_dynbeat.testing import ManualBeat
@@ -110,7 +111,13 @@ def seen(dynbeat: Dynbeat) -> dict[str, Any]:
         *root.act(URL, "resume", info.id, mine.get("copy").id),
         *root.act(URL, "run_now", info.id),
     ]
-    found["paused"] = [each.reason for each in mine.changes("renamed", action="pause")]
+    with override("de"):
+        found["german"] = [
+            *root.errors("add/", {**new, **typed, "options": '{"foo": 1}'})["options"],
+            *root.act(URL, "pause", info.id, mine.get("copy").id),
+            *root.act(URL, "resume", info.id, mine.get("copy").id),
+        ]
+    found["paused"] = [each.reason for each in mine.changes("renamed", action="pause")][-1:]
     ManualBeat(dynbeat, run_tasks=True).run_until_idle()
     (run,) = mine.runs()
     found["runs"] = [*root.act(RUNS, "rerun", run.id), *root.act(RUNS, "cancel", run.id)]

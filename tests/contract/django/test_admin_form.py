@@ -35,6 +35,11 @@ def test_the_form_writes_each_field_with_the_api(request, backend):
         "2 schedules are resumed.",
         "1 schedule runs now.",
     ]
+    assert seen["german"] == [
+        "foo gibt es nicht.",
+        "2 Zeitpläne sind pausiert.",
+        "2 Zeitpläne sind fortgesetzt.",
+    ]
     assert seen["paused"] == ["quiet"]
     assert seen["runs"][0] == "1 run is repeated."
     assert seen["runs"][1].endswith("It has already ended.")

@@ -181,6 +181,9 @@
 
             this.#initial = this.getAttribute("value") ?? field.value;
             field.removeAttribute("name");
+            // A hidden field that is required would stop the form without a message.
+            this.toggleAttribute("required", field.required);
+            field.required = false;
             field.spellcheck = false;
             if (!field.labels || !field.labels.length) {
                 field.setAttribute("aria-label", label.rule);
@@ -230,6 +233,11 @@
         #set(value) {
             this.#value = value;
             this.#internals.setFormValue(value);
+            if (this.hasAttribute("required") && !value.trim()) {
+                this.#internals.setValidity({valueMissing: true}, this.#labels.rule, this.#parts.preset);
+            } else {
+                this.#internals.setValidity({});
+            }
         }
 
         // The controls of a preset, with its values.
