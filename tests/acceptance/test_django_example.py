@@ -82,9 +82,9 @@ def test_a_report_and_its_schedule_are_created_executed_and_deleted(example, ali
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        ("61 * * * *", "61"),
-        ("PT1S", "60"),
-        ("sometimes", "sometimes"),
+        ("61 * * * *", "Check its minute."),
+        ("PT1S", "The shortest interval is"),
+        ("sometimes", "Check its spelling."),
     ],
     ids=["cron", "too-often", "words"],
 )
@@ -114,7 +114,7 @@ def test_a_refused_schedule_leaves_no_row(example, bob):
 
     page = post(bob, title="one more", rule="0 9 * * *")
 
-    assert "You have 10 reports already." in page.text
+    assert "You can have at most 10 schedules." in page.text
     assert ids(example, "one more") == []
     assert len(schedules(example)) == 10
     for (report,) in example.rows("SELECT id FROM reports_report"):
@@ -154,7 +154,7 @@ def test_its_own_tests_pass():
     )
 
     assert done.returncode == 0, done.stderr
-    assert "Ran 2 tests" in done.stderr
+    assert "Ran 3 tests" in done.stderr
 
 
 def test_a_forged_or_anonymous_request_is_refused(example, alice):

@@ -21,6 +21,11 @@ class Report(models.Model):
         return self.title
 
     @property
+    def owner(self) -> str:
+        """The owner of its schedule."""
+        return f"user:{self.user_id}"
+
+    @property
     def schedule_name(self) -> str:
         """The name of its schedule."""
         return f"report-{self.pk}"

@@ -28,6 +28,16 @@ class ReportTests(TestCase):
         assert schedule.trigger is not None
         assert schedule.trigger.describe() == "At 09:00, Monday to Friday, UTC"
 
+    def test_a_schedule_is_deleted_with_its_report_and_its_user(self) -> None:
+        """Also in a cascade."""
+        for title in ("Sales", "Stock"):
+            self.client.post(reverse("reports"), {"title": title, "rule": "PT1H"})
+        Report.objects.get(title="Sales").delete()
+
+        assert [each.name for each in self.mine.list()] == [Report.objects.get().schedule_name]
+        self.user.delete()
+        assert list(self.mine.list()) == []
+
     def test_a_refused_rule_leaves_neither(self) -> None:
         """The page shows the error."""
         page = self.client.post(reverse("reports"), {"title": "Sales", "rule": "61 * * * *"})

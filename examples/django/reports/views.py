@@ -1,7 +1,5 @@
 """The pages. The owner of each schedule is the user of the session, and never a parameter."""
 
-from typing import Any
-
 from django.contrib.auth.decorators import login_required
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
@@ -9,31 +7,25 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 from project.celery import dynbeat
 
-from celery_dynbeat import LimitError
 from celery_dynbeat.api.owner import OwnerSchedules
+from celery_dynbeat.django.forms import errors_in
 from reports.forms import ReportForm
 from reports.models import Report
 
 
-def _owner(request: HttpRequest) -> str:
-    return f"user:{request.user.pk}"
-
-
 def _mine(request: HttpRequest) -> OwnerSchedules:
-    return dynbeat.schedules.for_owner(_owner(request))
+    return dynbeat.schedules.for_owner(f"user:{request.user.pk}")
 
 
 @login_required
 @require_http_methods(["GET", "POST"])
 def page(request: HttpRequest) -> HttpResponse:
     """Show the reports of the user, and create one."""
-    form = ReportForm(request.POST or None, owner=_owner(request))
+    form = ReportForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
-        try:
-            _create(request, form.cleaned_data)
-        except LimitError as error:
-            form.add_error(None, f"You have {error.limit} reports already. Delete one first.")
-        else:
+        with errors_in(form), transaction.atomic():
+            _create(request, form)
+        if not form.errors:
             return redirect("reports")
     schedules = {each.name: each for each in _mine(request).list()}
     rows = [
@@ -44,26 +36,23 @@ def page(request: HttpRequest) -> HttpResponse:
     return render(request, "reports/page.html", {"form": form, "rows": rows}, status=status)
 
 
-def _create(request: HttpRequest, values: dict[str, Any]) -> None:
+def _create(request: HttpRequest, form: ReportForm) -> None:
     """Create a report and its schedule, both or neither."""
-    with transaction.atomic():
-        report = Report.objects.create(user=request.user, title=values["title"])
-        _mine(request).create(
-            report.schedule_name,
-            task="reports.tasks.send_report",
-            args=[report.pk],
-            trigger=values["rule"],
-        )
+    form.instance.user = request.user
+    report = form.save()
+    _mine(request).create(
+        report.schedule_name,
+        task="reports.tasks.send_report",
+        args=[report.pk],
+        trigger=form.cleaned_data["rule"],
+    )
 
 
 @login_required
 @require_POST
 def delete(request: HttpRequest, pk: int) -> HttpResponse:
-    """Delete a report and its schedule."""
-    with transaction.atomic():
-        report = get_object_or_404(Report, pk=pk, user=request.user)
-        _mine(request).delete(report.schedule_name)
-        report.delete()
+    """Delete a report. Its schedule is deleted with it."""
+    get_object_or_404(Report, pk=pk, user=request.user).delete()
     return redirect("reports")
 
 
