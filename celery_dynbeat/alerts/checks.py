@@ -21,6 +21,7 @@ from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.text import format_duration
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.statements import Row
+from celery_dynbeat.process.left_out import LeftOut
 from celery_dynbeat.store import alerts
 from celery_dynbeat.store.runs import run_spans
 
@@ -45,9 +46,7 @@ class ScheduleCheck:
     A row that the database refuses to change is left to ``left_out``, and the others are changed.
     """
 
-    def __init__(
-        self, *, database: Database, settings: Settings, left_out: writing.LeftOutRows
-    ) -> None:
+    def __init__(self, *, database: Database, settings: Settings, left_out: LeftOut[int]) -> None:
         self._database, self._settings, self._left_out = database, settings, left_out
         self._silent_after_id = 0
 

@@ -23,7 +23,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.alerts.digest import Digest, digest_of
 from celery_dynbeat.alerts.text import without_secrets
-from celery_dynbeat.alerts.writing import LeftOutRows, named
+from celery_dynbeat.alerts.writing import named
 from celery_dynbeat.common.alert_kinds import NO_SCHEDULE
 from celery_dynbeat.common.clock import BackOff
 from celery_dynbeat.common.events import Event
@@ -31,6 +31,7 @@ from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.statements import Row
 from celery_dynbeat.process.daemon_call import call_in_thread
+from celery_dynbeat.process.left_out import LeftOut
 from celery_dynbeat.store import alerts
 from celery_dynbeat.telemetry import emit, events
 
@@ -89,7 +90,7 @@ class Sending:
         database: Database,
         settings: Settings,
         node: str,
-        left_out: LeftOutRows,
+        left_out: LeftOut[int],
         send: Send | None = None,
     ) -> None:
         self._database, self._settings, self._left_out = database, settings, left_out

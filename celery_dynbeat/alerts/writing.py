@@ -1,15 +1,16 @@
 """Write that alerts open and end, and report it in signals after the commit."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.alert_kinds import AlertKind, Report
 from celery_dynbeat.db.statements import Row
+from celery_dynbeat.process.left_out import NamedRow
 from celery_dynbeat.store import alerts
 from celery_dynbeat.telemetry import emit_on_commit, events
 
@@ -24,18 +25,8 @@ class AlertCause:
     run_id: str | None = None
 
 
-class LeftOutRows(Protocol):
-    """The rows that the database refuses to change, by the id of their schedule."""
-
-    def ids(self, now: datetime) -> Collection[int]:
-        """Return which of them are not tried now."""
-
-    def add(self, row: Any, error: Exception, *, now: datetime) -> bool:
-        """Leave out a row with ``id``, ``owner`` and ``name``, and warn of it."""
-
-
-def named(alert: Row) -> Any:
-    """Return the schedule of an alert, for ``LeftOutRows``."""
+def named(alert: Row) -> NamedRow:
+    """Return the schedule of an alert, for ``LeftOut``."""
     return SimpleNamespace(id=alert.schedule_id, owner=alert.owner, name=alert.name)
 
 

@@ -7,9 +7,9 @@ send alerts       every 10 s    the only thread that delivers messages
 
 from celery_dynbeat.alerts import checks, nodes, sending
 from celery_dynbeat.beat.duties import Duty, DutyThreads, failing
-from celery_dynbeat.beat.refused import LeftOut
 from celery_dynbeat.broker.outages import ReportedOutage
 from celery_dynbeat.process.context import Context
+from celery_dynbeat.process.left_out import LeftOut
 
 #: The names of duties.
 CHECK_NODES, CHECK_SCHEDULES, SEND = "check nodes", "check schedules", "send alerts"

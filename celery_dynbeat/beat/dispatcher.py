@@ -49,7 +49,7 @@ from celery_dynbeat.beat.pruning import (
     prune_changes,
     prune_runs,
 )
-from celery_dynbeat.beat.refused import Batches, LeftOut, Part
+from celery_dynbeat.beat.refused import Batches, Part
 from celery_dynbeat.beat.replanning import Replanning
 from celery_dynbeat.beat.rescue import Rescue
 from celery_dynbeat.beat.sending import Sender
@@ -63,6 +63,7 @@ from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.statements import RowLockedError
+from celery_dynbeat.process.left_out import LeftOut
 from celery_dynbeat.store.schedules import due
 from celery_dynbeat.store.schedules.due import DueSchedule, PendingWork
 from celery_dynbeat.telemetry import emit, emit_on_commit, events, has_listeners

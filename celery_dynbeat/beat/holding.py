@@ -13,7 +13,7 @@ lock.
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -22,6 +22,7 @@ from celery_dynbeat.common.states import Action, Status
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.db.statements import Row, format_error
+from celery_dynbeat.process.left_out import NamedRow
 from celery_dynbeat.store import changes, holds
 from celery_dynbeat.store.runs import unfinished
 from celery_dynbeat.store.schedules import due, emit_paused, pause
@@ -109,25 +110,7 @@ def _free_overdue(session: Session, rows: Sequence[Row], *, now: datetime) -> No
         holds.move_held(session, owner=owner, now=now, end=ends.get(owner), waits=False)
 
 
-class NamedSchedule(Protocol):
-    """A row of a schedule."""
-
-    @property
-    def id(self) -> int:
-        """The id of the row."""
-
-    @property
-    def owner(self) -> str:
-        """The owner."""
-
-    @property
-    def name(self) -> str:
-        """The name."""
-
-
-def quarantine_of(
-    schedule: NamedSchedule, error: Exception, *, now: datetime
-) -> ScheduleQuarantined:
+def quarantine_of(schedule: NamedRow, error: Exception, *, now: datetime) -> ScheduleQuarantined:
     """Return the quarantine of a schedule that cannot be planned.
 
     The caller stores its ``error`` with ``next_run_at`` None, and emits it.

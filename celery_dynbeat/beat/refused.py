@@ -5,58 +5,34 @@ for all its rows:
 
     a batch is refused        -> nothing is written; half as many rows are tried
     one row alone is refused  -> it is quarantined with the error
-    that is refused as well   -> this beat leaves the row out, and tries it again after RETRY_AFTER
+    that is refused as well   -> this beat leaves the row out, and tries it again later
     a batch is accepted       -> twice as many rows are tried, up to a full batch
     the commit is refused     -> from then on, deferred constraints are checked before the commit
 
-A row also is left out if it needs a newer beat. Rows that are left out are named in the report of
-the beat (``broker.outages``). The memory of one beat has at most MAX_LEFT_OUT of them.
+A row also is left out if it needs a newer beat (``process.left_out``).
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.beat.duties import NOW, Done
-from celery_dynbeat.broker.outages import ERROR_LENGTH, Kind, ReportedOutage
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.db.engine import Database, reason_of
+from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.statements import capabilities_in
-from celery_dynbeat.telemetry import emit, events, has_listeners
+from celery_dynbeat.process.left_out import Id, LeftOut, NamedRow
 
 #: The maximum number of rows that one transaction of a pass changes.
 BATCH_SIZE = 500
-#: A row that is left out is tried again after this time.
-RETRY_AFTER = timedelta(minutes=5)
-#: Each of them is a parameter of a statement.
-MAX_LEFT_OUT = 1_000
 #: The maximum number of transactions that one pass tries for one batch.
 MAX_TRIES = 25
 
 T = TypeVar("T")
-Id = TypeVar("Id", int, str)
-
-
-class NamedRow(Protocol):
-    """A row of a schedule or of a run."""
-
-    @property
-    def id(self) -> Any:
-        """The id of the row."""
-
-    @property
-    def owner(self) -> str:
-        """The owner."""
-
-    @property
-    def name(self) -> str:
-        """The name of the schedule."""
 
 
 class RefusedBatchError(Exception):
@@ -107,78 +83,6 @@ def changing(session: Session, rows: Sequence[NamedRow], part: Part) -> Iterator
         if capabilities_in(session).is_refusal(error):
             raise RefusedBatchError(rows, error) from error
         raise
-
-
-@dataclass(frozen=True, slots=True)
-class _RefusedRow:
-    """A row that is left out since ``since``, and tried again at ``retry_at``."""
-
-    name: str
-    error: str
-    since: datetime
-    retry_at: datetime
-
-
-class LeftOut(Generic[Id]):
-    """The rows of one table that this beat leaves out. ``kind`` is "schedule" or "run"."""
-
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
-        self._rows: dict[Id, _RefusedRow] = {}
-
-    def ids(self, now: datetime) -> frozenset[Id]:
-        """Return the ids of the rows that are left out now."""
-        if not self._rows:
-            return frozenset()
-        # An instant beyond RETRY_AFTER means that the clock was set back.
-        return frozenset(
-            key for key, row in self._copied() if now < row.retry_at <= now + RETRY_AFTER
-        )
-
-    def add(self, row: NamedRow, error: Exception, *, now: datetime) -> bool:
-        """Leave out a row, and report it the first time. Return False if there are too many."""
-        before = self._rows.get(row.id)
-        if before is None and len(self._rows) >= MAX_LEFT_OUT:
-            self._forget_old(now)
-            if len(self._rows) >= MAX_LEFT_OUT:
-                return False
-        reason = reason_of(error) if isinstance(error, DBAPIError) else str(error)
-        self._rows[row.id] = _RefusedRow(
-            name=f"{self._kind} {row.id} ({row.name!r} of {row.owner!r})",
-            error=reason[:ERROR_LENGTH],
-            since=now if before is None else before.since,
-            retry_at=now + RETRY_AFTER,
-        )
-        if before is None and has_listeners(events.RowLeftOut):
-            event = events.RowLeftOut(
-                kind=self._kind,
-                id=str(row.id),
-                owner=row.owner,
-                schedule=row.name,
-                reason=reason,
-                exception=error,
-            )
-            emit(event)
-        return True
-
-    def _forget_old(self, now: datetime) -> None:
-        self._rows = {key: row for key, row in self._copied() if now < row.retry_at + RETRY_AFTER}
-
-    def _copied(self) -> Sequence[tuple[Id, _RefusedRow]]:
-        # Another thread may add a row.
-        return list(self._rows.items())
-
-    def report(self, now: datetime) -> list[ReportedOutage]:
-        """Return the rows for the row of this node. A row that was accepted since is forgotten."""
-        if not self._rows:
-            return []
-        self._forget_old(now)
-        return [
-            ReportedOutage(
-                str(Kind.ROW), row.name, row.since.isoformat(timespec="seconds"), row.error
-            )
-            for _, row in self._copied()
-        ]
 
 
 class Batches(Generic[Id]):

@@ -29,13 +29,14 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.beat.duties import NOW, Done
 from celery_dynbeat.beat.plans import plan_rows, write_plans
-from celery_dynbeat.beat.refused import LeftOut, LeftToNewerError
+from celery_dynbeat.beat.refused import LeftToNewerError
 from celery_dynbeat.common.errors import InvalidTriggerError, UnusableCalendarError
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.statements import Row
 from celery_dynbeat.planning import Calendars, spec_from_row
 from celery_dynbeat.planning.plan import due_again
+from celery_dynbeat.process.left_out import LeftOut
 from celery_dynbeat.store import calendars, runs
 from celery_dynbeat.store.schedules import calendars_of, due
 from celery_dynbeat.telemetry import emit_on_commit, events, has_listeners

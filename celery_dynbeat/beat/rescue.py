@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.beat.duties import Done
-from celery_dynbeat.beat.refused import FULL_BATCH, Batches, LeftOut, Part, changing
+from celery_dynbeat.beat.refused import FULL_BATCH, Batches, Part, changing
 from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.states import Status
@@ -23,6 +23,7 @@ from celery_dynbeat.process.heartbeat import (
     NEVER,
     effective_node_timeout,
 )
+from celery_dynbeat.process.left_out import LeftOut
 from celery_dynbeat.store.runs import unfinished
 from celery_dynbeat.telemetry import emit_on_commit, events, has_listeners
 

@@ -3,8 +3,8 @@
 from datetime import datetime, timedelta
 
 from celery_dynbeat.beat.duties import NOW, Done
-from celery_dynbeat.beat.refused import LeftOut
 from celery_dynbeat.db.engine import Database
+from celery_dynbeat.process.left_out import LeftOut
 from celery_dynbeat.store.schedules.failing import RECENT, settle_deferred
 
 

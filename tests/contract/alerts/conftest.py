@@ -11,9 +11,9 @@ from sqlalchemy import event
 from celery_dynbeat import signals
 from celery_dynbeat.alerts import checks, nodes
 from celery_dynbeat.alerts.sending import Sending
-from celery_dynbeat.beat.refused import LeftOut
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import NodeKind
+from celery_dynbeat.process.left_out import LeftOut
 from celery_dynbeat.store import nodes as node_rows
 from celery_dynbeat.testing import ManualBeat
 from tests.support.worker_stub import WorkerStub

@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from celery_dynbeat import Once
-from celery_dynbeat.beat.refused import RETRY_AFTER
 from celery_dynbeat.broker import outages
+from celery_dynbeat.process.left_out import RETRY_AFTER
 from celery_dynbeat.store import alerts
 from tests.support.applications import MINUTELY, execute
 from tests.support.lock_waits import wait_for_lock_wait

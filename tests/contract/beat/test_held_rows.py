@@ -20,7 +20,6 @@ from celery_dynbeat import Cron, Every, Retry, beat
 from celery_dynbeat.alerts.checks import ScheduleCheck
 from celery_dynbeat.beat import config_sync, refused
 from celery_dynbeat.beat.pruning import prune_changes, prune_runs
-from celery_dynbeat.beat.refused import LeftOut
 from celery_dynbeat.broker.publisher import PublishResult
 from celery_dynbeat.common.errors import DispatchError
 from celery_dynbeat.common.run_ids import new_run_id
@@ -40,6 +39,7 @@ from celery_dynbeat.db.models import (
     ScheduleCalendar,
 )
 from celery_dynbeat.process.heartbeat import HeartbeatWriter
+from celery_dynbeat.process.left_out import LeftOut
 from celery_dynbeat.store.schedules import failing
 from celery_dynbeat.testing import ManualBeat, RecordingPublisher
 from celery_dynbeat.worker import outcome_recorder

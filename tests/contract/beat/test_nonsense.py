@@ -15,11 +15,11 @@ from sqlalchemy.exc import DBAPIError
 from celery_dynbeat.alerts.checks import ScheduleCheck
 from celery_dynbeat.beat.claim import claim
 from celery_dynbeat.beat.due_poller import LOCKED_PAUSE
-from celery_dynbeat.beat.refused import LeftOut
 from celery_dynbeat.cli import dynbeat as commands
 from celery_dynbeat.common.text import EARLIEST
 from celery_dynbeat.db.indexes import METADATA
 from celery_dynbeat.db.types import Json, UtcDateTime
+from celery_dynbeat.process.left_out import LeftOut
 from celery_dynbeat.triggers import KINDS
 from tests.support.applications import MINUTELY, application, execute
 from tests.support.flower_pages import flower_pages

@@ -11,8 +11,8 @@ from sqlalchemy.exc import DBAPIError
 
 from celery_dynbeat import Cron, Every
 from celery_dynbeat.beat import decisions, outgoing_runs, refused
-from celery_dynbeat.beat.refused import RETRY_AFTER
 from celery_dynbeat.common import settings
+from celery_dynbeat.process.left_out import RETRY_AFTER
 from celery_dynbeat.store import runs
 from celery_dynbeat.testing import ManualBeat
 from celery_dynbeat.triggers import zones
