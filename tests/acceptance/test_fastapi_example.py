@@ -1,12 +1,8 @@
 """The FastAPI example over HTTP, with a real beat and a real worker."""
 
-import json
 import os
-import socket
-import struct
 import subprocess
 import sys
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
@@ -287,22 +283,15 @@ def test_a_large_body_is_refused(alice):
     ("method", "path", "body", "status", "field"),
     [
         ("PUT", "timezone", b'{"timezone": "Asia/Soul"}', 422, "timezone"),
-        ("PUT", "timezone", b'{"timezone": "UTC\\u0000"}', 422, "timezone"),
         ("PUT", "timezone", b'{"timezone": "\\ud800"}', 422, "timezone"),
         ("POST", "preview", b'{"rule": ', 422, "form"),
         ("POST", "preview", b"[" * 30_000, 400, "form"),
-        ("POST", "preview", b'{"rule": {"kind": "\\ud800"}}', 422, "rule"),
         ("POST", "preview", b'{"rule": {"kind": "cron", "text": "\\u0000"}}', 422, "rule"),
         ("POST", "preview", b'{"rule": {"kind": "every", "minutes": NaN}}', 422, "rule"),
-        ("POST", "preview", b'{"rule": {"kind": "every", "minutes": 1e999}}', 422, "rule"),
-        ("POST", "preview", b'{"rule": {"kind": "daily", "at": "09:00:30"}}', 422, "rule"),
-        ("POST", "preview", b'{"rule": {"kind": "daily", "at": "09:00+05:00"}}', 422, "rule"),
-        ("POST", "reminders/none/explode", b"", 422, "form"),
         ("POST", "reminders/none/pause", b"", 404, "name"),
         ("DELETE", "reminders/a%00b", b"", 422, "name"),
-        ("DELETE", "none", b"", 404, "form"),
     ],
-    ids=range(15),
+    ids=range(8),
 )
 def test_a_hostile_request_has_an_error_at_its_field(alice, method, path, body, status, field):
     headers = {"Content-Type": "application/json"}
@@ -326,84 +315,9 @@ def test_a_reminder_with_any_other_name_can_be_deleted(alice, name):
     assert alice.delete(f"/api/reminders/{quote(name)}").status_code == 204
 
 
-def test_a_one_off_near_the_end_of_the_calendar_is_refused_with_the_last_year(alice):
-    previews = [
-        alice.post("/api/preview", json={"rule": {"kind": "once", "at": f"{year}-12-31T23:59:59"}})
-        for year in (9899, 9900)
-    ]
-
-    assert [each.status_code for each in previews] == [200, 422]
-    assert "9899" in previews[1].text
-
-
 def test_concurrent_requests_do_not_exceed_the_limit_of_a_user(example, alice):
     with ThreadPoolExecutor(20) as pool:
         answers = pool.map(lambda number: create(alice, f"r{number}"), range(20))
 
     assert Counter(answer.status_code for answer in answers) == {201: 10, 409: 10}
     assert example.rows("SELECT count(*) FROM reminder") == [(10,)]
-
-
-def test_a_client_that_disconnects_leaves_both_or_neither_and_no_transaction(tmp_path):
-    # Its own server: a request can end after the test.
-    with running_example("fastapi", tmp_path) as site, user_of(site, "alice") as alice:
-        for number in range(30):
-            body = json.dumps({"name": f"r{number}", "text": "x", "rule": HOURLY}).encode()
-            send_and_reset(alice, "/api/reminders", body, after=number % 10 * 0.002)
-
-        # It needs the write lock of SQLite.
-        assert alice.put("/api/timezone", json={"timezone": "UTC"}, timeout=5).status_code == 200
-        ((rows, owned),) = site.rows(
-            "SELECT (SELECT count(*) FROM reminder),"
-            " (SELECT count(*) FROM dynbeat_schedule WHERE owner = 'user:alice')"
-        )
-        assert rows == owned
-
-
-def send_and_reset(client, path, body, *, after):
-    """Send a request, and reset its connection ``after`` seconds without reading the answer."""
-    request = client.build_request(
-        "POST", path, content=body, headers={"Content-Type": "application/json"}
-    )
-    lines = [
-        f"POST {path} HTTP/1.1",
-        *(f"{key}: {value}" for key, value in request.headers.items()),
-    ]
-    with socket.create_connection((request.url.host, request.url.port)) as connection:
-        connection.sendall("\r\n".join([*lines, "", ""]).encode() + body)
-        time.sleep(after)
-        # close() sends RST instead of FIN.
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-
-
-def test_the_documentation_of_the_api_matches_its_answers(bob):
-    schema = bob.get("/openapi.json").json()
-    models = schema["components"]["schemas"]
-    made, listed = create(bob).json(), bob.get("/api/reminders").json()
-    shown = bob.post("/api/preview", json={"rule": HOURLY}).json()
-    bob.post("/api/reminders/water/skip-next")
-    # Another test uses up the manual runs of alice.
-    assert bob.post("/api/reminders/water/run").status_code == 200
-    runs = bob.get("/api/reminders/water/history").json()
-    bob.delete("/api/reminders/water")
-
-    assert set(made) == set(models["ShownSchedule"]["properties"])
-    assert set(listed[0]) == set(models["ShownReminder"]["properties"])
-    assert set(shown) == set(models["ShownPreview"]["properties"])
-    assert set(shown["fire_times"][0]) == set(models["ShownFireTime"]["properties"])
-    assert set(runs[0]) == set(models["ShownRun"]["properties"])
-    for path, operations in schema["paths"].items():
-        for method, operation in operations.items():
-            expected = {"401", "413"} | ({"403"} if method != "get" else set())
-            expected |= {"404"} if "{name}" in path else set()
-            refusals = {code: each for code, each in operation["responses"].items() if code >= "4"}
-            assert expected <= set(refusals), (path, method)
-            for refusal in refusals.values():
-                content = refusal["content"]["application/json"]
-                assert content["schema"]["$ref"].endswith("/Errors"), (path, method)
-
-
-def test_the_api_is_documented(anonymous):
-    paths = anonymous.get("/openapi.json").json()["paths"]
-
-    assert {"/api/reminders", "/api/preview", "/api/reminders/{name}/history"} <= set(paths)

@@ -83,14 +83,3 @@ def browser(tmp_path):
             assert made.console_errors() == []
     except (ServerMissingError, PackageMissingError) as error:
         service_is_missing(str(error))
-
-
-@pytest.fixture
-def logged_in(browser, flower_with):
-    """Return the browser of a person who logged in by e-mail address, and the Flower."""
-    flower = flower_with(auth=ALLOWED)
-    browser.open(flower.url)
-    browser.find("[name=email]").send_keys(ALICE)
-    browser.find("button").click()
-    browser.find("nav")
-    return browser, flower

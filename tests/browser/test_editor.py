@@ -177,20 +177,6 @@ def test_a_conflict_shows_both_versions_and_saves_on_request(browser, opened, pa
     assert (info.description, info.given_trigger) == ("Mine", before)
 
 
-def test_their_version_can_be_taken(browser, opened, page_site):
-    opened("theirs")
-    page_site.mine.update("theirs", description="Bob's")
-    replace(browser, "#db-description", "Mine")
-    browser.expect_error("409")
-    save(browser)
-
-    press(browser, ".db-conflict a", "Use the stored version")
-
-    browser.find("#db-description")
-    assert browser.find("#db-description").get_attribute("value") == "Bob's"
-    assert page_site.mine.get("theirs").description == "Bob's"
-
-
 def test_the_form_fits_a_telephone(browser, opened):
     opened("narrow")
     browser.find(".db-fire-times")
@@ -212,11 +198,3 @@ def test_the_form_works_without_scripts(browser, flower, opened, page_site):
     save(browser)
     browser.find(".db-message", text="was saved")
     assert page_site.mine.get("plain").next_run_at > datetime.now(UTC)
-
-
-def test_without_a_login_there_is_no_form(browser, flower_with):
-    browser.expect_error("403")
-    browser.open(f"{flower_with().url}/dynbeat/new")
-
-    browser.find("h1", text="403")
-    assert browser.find_all("form[action*=save]") == []

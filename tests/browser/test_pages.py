@@ -6,7 +6,6 @@ import pytest
 
 from celery_dynbeat import Cron
 from tests.support.browsers import NARROW, WIDE
-from tests.support.flower_server import VERSIONS
 
 #: The pages, and the items of the navigation bar that they belong to.
 TABS = {
@@ -123,19 +122,6 @@ def test_the_strip_loads_in_a_page_that_was_opened_with_a_password_in_its_url(br
     browser.find("[data-count='']", text="0")
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_the_pages_work_in_each_version_of_flower(browser, flower_with, version):
-    flower = flower_with(version=version)
-
-    for page in PAGES:
-        browser.open(f"{flower.url}/dynbeat/{page}")
-        browser.find(".db-page")
-    browser.open(f"{flower.url}/tasks")
-    browser.find("nav a", text="Timeline").click()
-
-    assert browser.driver.current_url == f"{flower.url}/dynbeat/timeline"
-
-
 def test_the_time_zone_of_the_browser_is_used_and_a_choice_is_remembered(browser, flower_with):
     flower = flower_with()
     zone = {"timezoneId": "Asia/Seoul"}
@@ -148,12 +134,3 @@ def test_the_time_zone_of_the_browser_is_used_and_a_choice_is_remembered(browser
     browser.open(f"{flower.url}/dynbeat/runs")
 
     browser.find(".db-zone-toggle", text="UTC")
-
-
-def test_a_login_by_email_leads_to_the_page(logged_in):
-    browser, flower = logged_in
-
-    browser.open(f"{flower.url}/dynbeat/nodes")
-
-    browser.find("h1", text="BEATS AND WORKERS")
-    assert browser.find_all("form[action$=hold]")

@@ -764,7 +764,6 @@ def test_a_run_stores_that_it_waited_for_a_place_and_since_when_it_could_be_sent
     }
 
 
-@each_database
 def test_waiting_manual_runs_do_not_hide_the_run_that_a_buffered_run_waits_for(limited, clock):
     dynbeat = limited(owner_limits={"*": {"max_running": 2}})
     mine = dynbeat.schedules.for_owner(OWNER)
