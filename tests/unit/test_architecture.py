@@ -68,7 +68,3 @@ def test_a_tour_has_at_most_twelve_files(tour):
     files = [file for file, _ in rows_of(f"{tour}, file by file")]
 
     assert 0 < len(files) == len(set(files)) <= 12
-
-
-def test_the_map_answers_twenty_questions():
-    assert len(rows_of("Where does it happen?")) >= 20

@@ -77,12 +77,6 @@ def test_each_command_exists_with_its_options(line):
     assert unknown_words(line[3:]) == []
 
 
-def test_the_files_start_all_parts():
-    started = {" ".join(line[3:5]).split(" -")[0] for line in COMMANDS.values()}
-
-    assert started == {"beat", "worker", "dynbeat schema", "dynbeat status", "inspect ping"}
-
-
 def test_a_selector_matches_the_labels_of_its_pods():
     labels = {
         document["metadata"]["name"]: document["spec"]["template"]["metadata"]["labels"]
@@ -120,24 +114,6 @@ def test_each_container_reads_the_secret_that_the_application_needs(monkeypatch)
     (beats,) = [each for each in documents() if each["metadata"]["name"] == "proj-beat"][:1]
     assert beats["spec"]["replicas"] == settings.expected_nodes["beat"]
     proj.dynbeat.context.database.dispose()
-
-
-def test_a_probe_that_starts_python_is_rare():
-    periods = [
-        probe["periodSeconds"]
-        for container in containers().values()
-        for probe in probes(container).values()
-        if "exec" in probe
-    ]
-
-    assert periods == [300, 300]
-
-
-def test_a_ping_names_the_node_that_its_container_starts():
-    for container in containers().values():
-        for probe in probes(container).values():
-            for node in re.findall(r"-d (\w+)@", str(probe.get("exec", ""))):
-                assert f"{node}@%h" in container["command"]
 
 
 @pytest.mark.parametrize("file", MANIFESTS, ids=lambda file: file.name)

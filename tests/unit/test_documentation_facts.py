@@ -45,15 +45,6 @@ def test_contributing_names_the_pytest_workers_of_the_makefile(target, pattern):
     assert NUMBERS[word] == int(count)
 
 
-def test_the_composition_does_not_probe_beat_and_workers_more_often_than_once_a_minute():
-    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
-    intervals = {
-        name: services[name]["healthcheck"]["interval"] for name in ("beat", "worker", "flower")
-    }
-
-    assert intervals == dict.fromkeys(intervals, "60s")
-
-
 def test_the_page_about_monitoring_names_each_rule_with_its_severity():
     page = (ROOT / "docs" / "how-to" / "monitor.md").read_text()
     rules = yaml.safe_load((ROOT / "examples" / "monitoring" / "rules.yml").read_text())

@@ -96,13 +96,3 @@ def test_a_request_that_fails_later_leaves_no_schedule(flask_modules):
 
     assert logged_in(web, 1).post("/fails").status_code == 500
     assert proj.dynbeat.schedules.count().count == 0
-
-
-def test_a_call_outside_a_request_has_its_own_transaction(flask_modules):
-    proj, _ = flask_modules
-
-    proj.dynbeat.schedules.for_owner("user:1").create(
-        "call", task="mail.reminder", trigger="@daily", kwargs=KWARGS
-    )
-
-    assert proj.dynbeat.schedules.count().count == 1

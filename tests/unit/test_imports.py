@@ -16,33 +16,18 @@ LOAD = """
 import sys
 import celery_dynbeat.beat.scheduler, celery_dynbeat.worker.bootsteps
 from celery_dynbeat.db.engine import Database
-Database({url!r}).capabilities
+Database("postgresql+psycopg://host/name").capabilities
 print("\\n".join(sys.modules))
 """
 
 
-def imported(url):
-    """Return the modules of a beat or worker process that uses the database at ``url``."""
-    command = [sys.executable, "-c", LOAD.format(url=url)]
-    return set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
+def test_beat_and_worker_import_neither_other_dialects_nor_alembic():
+    command = [sys.executable, "-c", LOAD]
+    loaded = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
 
-
-@pytest.mark.parametrize(
-    ("url", "own", "others"),
-    [
-        ("postgresql+psycopg://host/name", "postgresql", ("mysql", "sqlite")),
-        ("sqlite:///file", "sqlite", ("mysql",)),
-    ],
-)
-def test_the_dialects_of_other_databases_are_not_imported(url, own, others):
-    modules = imported(url)
-
-    assert f"sqlalchemy.dialects.{own}" in modules
-    assert not {f"sqlalchemy.dialects.{other}" for other in others} & modules
-
-
-def test_beat_and_worker_do_not_import_alembic():
-    assert "alembic" not in imported("postgresql+psycopg://host/name")
+    assert "sqlalchemy.dialects.postgresql" in loaded
+    others = {"alembic", "sqlalchemy.dialects.mysql", "sqlalchemy.dialects.sqlite"}
+    assert not others & set(loaded)
 
 
 WORKER = """
@@ -74,11 +59,6 @@ def test_every_public_name_can_be_imported(package):
     with pytest.raises(AttributeError, match="no attribute 'missing'"):
         _ = package.missing
     assert set(package.__all__) <= set(dir(package))
-
-
-def test_the_modules_of_a_package_are_attributes():
-    code = "import celery_dynbeat as d; print(d.triggers.RRule, d.api.owner, d.beat.scheduler)"
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_the_command_line_of_celery_imports_no_database():

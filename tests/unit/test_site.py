@@ -39,13 +39,6 @@ def adapted(configuration):
     return load
 
 
-@pytest.mark.parametrize(
-    "link", ["deploy.md#workers", "../reference/api.md", "https://example.com", "#here"]
-)
-def test_a_link_within_the_pages_stays(adapted, link):
-    assert adapted()(f"see [it]({link}).") == f"see [it]({link})."
-
-
 def test_a_link_to_a_file_outside_leads_to_the_repository(adapted):
     text = "see [the\nrows](../../tests/faults/test_poison_rows.py)."
 
@@ -55,36 +48,10 @@ def test_a_link_to_a_file_outside_leads_to_the_repository(adapted):
     assert adapted()(text) == "see the\nrows."
 
 
-def test_a_file_that_readers_copy_is_a_download_of_a_site_without_a_repository(adapted):
-    text = "copy [the\n`rules`](../../examples/monitoring/rules.yml)."
-
-    assert adapted()(text) == "copy {download}`the rules <../../examples/monitoring/rules.yml>`."
-    assert adapted("https://host")(text) == (
-        "copy [the\n`rules`](https://host/examples/monitoring/rules.yml)."
-    )
-
-
-def test_a_link_to_a_missing_file_stays_so_that_the_build_reports_it(adapted):
-    assert adapted()("[it](../../nothing.py)") == "[it](../../nothing.py)"
-
-
-def test_the_index_and_the_changelog_are_pages_of_the_site(adapted):
-    assert adapted()("[it](../README.md#start)") == "[it](../index.md#start)"
-    assert adapted()("[it](../../CHANGELOG.md)") == "[it](../changelog.md)"
-
-
 def test_code_is_not_adapted(adapted):
     text = "```python\nx = [a](../../tests/faults/test_poison_rows.py)\n```"
 
     assert adapted("https://host")(text) == text
-
-
-def test_an_included_page_has_links_that_are_relative_to_the_new_page(adapted):
-    text = adapted()("<!-- site: include ../../CHANGELOG.md -->\n")
-
-    assert text.startswith("# Changelog")
-    assert "](../reference/api.md)" in text
-    assert "](docs/" not in text
 
 
 def test_each_page_is_in_one_section_of_the_navigation():
@@ -133,8 +100,3 @@ def test_versions_are_published_beside_each_other(tmp_path):
 def test_a_version_is_main_or_a_release(tmp_path, version):
     with pytest.raises(ValueError, match="must be 'main' or a release"):
         publish(build_of(tmp_path / "build", ""), tmp_path / "site", version)
-
-
-def test_a_folder_without_a_build_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="build the site with `make site` first"):
-        publish(tmp_path, tmp_path / "site", "main")

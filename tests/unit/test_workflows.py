@@ -23,10 +23,6 @@ def release():
     return jobs(next(file for file in WORKFLOWS if file.name == "release.yml"))
 
 
-def scripts(job):
-    return "\n".join(step.get("run", "") for step in job["steps"])
-
-
 @BY_NAME
 def test_each_action_is_pinned_by_its_digest(file):
     lines = [line for line in file.read_text().splitlines() if "uses:" in line]
@@ -40,16 +36,6 @@ def test_only_a_job_may_write(file):
     assert yaml.safe_load(file.read_text())["permissions"] == {"contents": "read"}
 
 
-@BY_NAME
-def test_the_home_of_root_is_set_only_in_containers(file):
-    """Without a container, a step runs as another user, who can neither read nor write it."""
-    workflow = yaml.safe_load(file.read_text())
-
-    for job in workflow["jobs"].values():
-        environment = {**workflow.get("env", {}), **job.get("env", {})}
-        assert (environment.get("HOME") == "/root") == ("container" in job)
-
-
 def test_only_the_job_that_publishes_has_an_identity_and_it_has_no_other_right():
     granted = {name: job.get("permissions", {}) for name, job in release().items()}
 
@@ -59,24 +45,6 @@ def test_only_the_job_that_publishes_has_an_identity_and_it_has_no_other_right()
         "publish": {"id-token": "write", "attestations": "write"},
         "release": {"contents": "write"},
     }
-
-
-def test_a_release_publishes_the_files_that_were_installed_with_the_newest_and_lowest_versions():
-    made = release()
-
-    assert 'make dist-check DIST_ARGS="-k newest"' in scripts(made["build"])
-    assert "nox --session distribution -k lowest" in scripts(made["lowest"])
-    assert set(made["publish"]["needs"]) == {"build", "lowest"}
-    assert made["publish"]["if"] == "github.ref_type == 'tag'"
-    assert "uv build" not in scripts(made["publish"])
-
-
-def test_a_release_is_signed_before_it_is_published():
-    script = scripts(release()["publish"])
-
-    assert script.index("pypi-attestations sign dist/*") < script.index("uv publish")
-    # uv uploads the signatures only if it is given their files.
-    assert "uv publish --trusted-publishing always dist/*" in script
 
 
 def test_the_sdist_contains_each_file_of_the_repository():

@@ -42,13 +42,6 @@ def test_the_command_accepts_the_line(line, tmp_path, monkeypatch):
         pass
 
 
-@pytest.mark.parametrize(
-    "line", [line for line in command_lines() if line.split()[0] in {"hold", "release"}]
-)
-def test_a_hold_and_a_release_name_what_they_are_about(line):
-    assert {"--owner", "--all-owners"} & {*line.split()}
-
-
 def test_the_readme_counts_the_commands():
     (count,) = re.findall(r"\[(\d+) commands\]", (ROOT / "README.md").read_text())
 

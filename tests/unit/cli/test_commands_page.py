@@ -44,11 +44,6 @@ def test_each_command_is_documented_by_its_help(command):
     assert ("--json" in text) == isinstance(command, DynbeatCommand)
 
 
-def test_only_flower_prints_no_json():
-    others = [each.name for each in commands() if not isinstance(each, DynbeatCommand)]
-    assert others == ["flower"]
-
-
 @ALL
 def test_each_option_has_a_help(command):
     options = [each for each in command.params if isinstance(each, click.Option)]
@@ -75,9 +70,3 @@ def existing(folder, word):
         return word
     (folder / word).touch()
     return str(folder / word)
-
-
-@ALL
-def test_the_list_of_commands_shows_each_description_whole(command):
-    # A terminal of 80 columns has 66 for the descriptions.
-    assert not command.get_short_help_str(66).endswith("...")
