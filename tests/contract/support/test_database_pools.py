@@ -1,9 +1,7 @@
 """A database of a server that is used again has no trace of the test before."""
 
-import psycopg
-import pymysql
 import pytest
-from sqlalchemy import make_url, text
+from sqlalchemy import text
 
 from tests.support.applications import MINUTELY, application
 from tests.support.database_pools import TABLES, MariaDBPool, PostgreSQLPool
@@ -65,26 +63,3 @@ def test_only_a_database_with_nothing_but_rows_is_used_again(pool, change):
 
     with pool.database() as second:
         assert (second == first) == (change == ONLY_ROWS)
-
-
-def connect(pool, url):
-    """Return a connection of the driver, which does not end with the pool of an engine."""
-    address = make_url(url)
-    if pool.kind == "postgresql":
-        return psycopg.connect(address.set(drivername="postgresql").render_as_string())
-    return pymysql.connect(
-        host=address.host, port=address.port, user=address.username, database=address.database
-    )
-
-
-def test_an_open_transaction_fails_the_test_that_left_it(pool):
-    open_connections = []
-
-    def leave_open():
-        with pool.database() as url:
-            open_connections.append(connect(pool, url))
-            open_connections[0].cursor().execute("SELECT * FROM dynbeat_hold")
-
-    with pytest.raises(AssertionError, match="left in a transaction"):
-        leave_open()
-    open_connections[0].close()
