@@ -30,7 +30,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import URL, Engine, event
+from sqlalchemy import URL, Connection, Engine, event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -133,6 +133,13 @@ def ping_idle_connections(engine: Engine) -> None:
             return
         if not _is_alive(engine, connection):
             raise InvalidatePoolError
+
+
+def return_idle(connection: Connection, used_at: float) -> None:
+    """Return a connection to its pool that was last used at an instant of the monotonic clock."""
+    info = connection.info
+    connection.close()
+    info[_USED_AT] = used_at
 
 
 def _is_alive(engine: Engine, connection: Any) -> bool:

@@ -81,6 +81,8 @@ _OF_ENGINE = (
 _SCHEME = re.compile(r"[a-z0-9+]{1,40}://", re.IGNORECASE)
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+#: In a forked process: connections of its parent.
+_of_parents: list[object] = []
 #: The session in which this thread, or this task of asyncio, works now.
 _in_use: ContextVar[Session | None] = ContextVar("dynbeat_session", default=None)
 
@@ -163,6 +165,9 @@ class Database:
         self._shared = engine
         self._django_alias = None if engine is not None else alias_of(url or "")
         self._address: DatabaseAddress | None = None
+        self._keeps_connection = False
+        # The connection of ``execute``, its process, and when it was last used.
+        self._kept: list[tuple[Connection, int, float]] = []
 
     @property
     def engine(self) -> Engine:
@@ -350,10 +355,50 @@ class Database:
 
         def execute() -> T:
             # Without a session: a worker executes one or two statements for each run.
-            with self._autocommit_engine.connect() as connection:
+            with self._connection_of_execute() as connection:
                 return read(connection.execute(statement, values))
 
         return self._repeat(execute)
+
+    def keep_connection(self) -> None:
+        """Keep the connection of ``execute`` from now on: a pool process has no other use for it.
+
+        The pool takes half of the processor time of a statement, to set the mode of the connection
+        and to reset it. An engine of the application, and a pool of one connection, stay free.
+        """
+        pool = self.engine.pool
+        self._keeps_connection = (
+            self._shared is None and isinstance(pool, QueuePool) and pool.size() > 1
+        )
+
+    @contextmanager
+    def _connection_of_execute(self) -> Iterator[Connection]:
+        connection = self._take_kept() or self._autocommit_engine.connect()
+        try:
+            yield connection
+        except BaseException:
+            # The pool resets it, or replaces it if it is lost.
+            connection.close()
+            raise
+        if self._keeps_connection and not self._kept:
+            self._kept.append((connection, os.getpid(), time.monotonic()))
+        else:
+            connection.close()
+
+    def _take_kept(self) -> Connection | None:
+        try:
+            # Another thread may take it first.
+            kept = connection, pid, used_at = self._kept.pop()
+        except IndexError:
+            return None
+        if pid != os.getpid():
+            # Freed, it would be reset on the socket of the parent.
+            _of_parents.append(kept)
+            return None
+        if time.monotonic() - used_at < connections.PING_AFTER_SECONDS:
+            return connection
+        connections.return_idle(connection, used_at)
+        return None
 
     def run(
         self,
@@ -499,6 +544,8 @@ class Database:
     def dispose(self) -> None:
         """Close the idle connections. The next use connects again."""
         if "_engine" in self.__dict__ and self._shared is None:
+            if kept := self._take_kept():
+                kept.close()
             self._engine.dispose()
 
     def _create(self) -> Engine:

@@ -476,6 +476,7 @@ class OutcomeSignals:
         """Receive worker_process_init: leave what this process does not write to the main one."""
         if self._channel is not None:
             self._channel.close_receiver()
+            self._context.database.keep_connection()
         self._recorder = self._new_recorder(is_pool_process=self._channel is not None)
 
     def on_unknown(self, id: str, name: str, message: Any = None, **_: Any) -> None:  # noqa: A002 - Celery's name

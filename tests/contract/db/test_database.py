@@ -8,13 +8,13 @@ import threading
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import bindparam, event, select, text, update
 from sqlalchemy.exc import DBAPIError, StatementError
 
 from celery_dynbeat import ConfigurationError, Every
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.db import schema
+from celery_dynbeat.db import connections, schema
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.worker import outcome_recorder
@@ -25,6 +25,11 @@ from tests.support.combinations import DATABASES
 from tests.support.servers import PostgreSQLServer, mariadb_or_mysql
 from tests.support.suites import each_database
 from tests.support.waiting import wait_until
+
+END_OTHERS = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
 
 
 def recorder_on(database):
@@ -154,6 +159,80 @@ def test_tables_in_a_folder_that_does_not_exist_name_the_fix(url, prepare):
 
     with pytest.raises(ConfigurationError, match="folder' of dynbeat_database_url does not exist"):
         prepare(database)
+
+
+@pytest.fixture
+def pool_process(dynbeat):
+    """Return a database whose connection is kept, and the checkouts of its pool."""
+    database, checkouts = dynbeat.context.database, []
+    event.listen(database.engine, "checkout", lambda *_: checkouts.append(1))
+    touch_nothing(database)
+    database.keep_connection()
+    checkouts.clear()
+    return database, checkouts
+
+
+def touch_nothing(database):
+    nothing = update(Schedule).where(Schedule.id < 0).values(name=bindparam("name_"))
+    return database.execute(nothing, {"name_": "n"})
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_a_pool_process_keeps_the_connection_of_its_statements(pool_process):
+    database, checkouts = pool_process
+
+    for _ in range(3):
+        assert touch_nothing(database) == 0
+
+    assert len(checkouts) == 1
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_a_kept_connection_that_was_idle_is_pinged(dynbeat, pool_process, monkeypatch):
+    database, checkouts = pool_process
+    touch_nothing(database)
+    monkeypatch.setattr(connections, "PING_AFTER_SECONDS", 0)
+    execute(dynbeat, END_OTHERS)
+
+    # The ping finds that the server has ended it.
+    assert touch_nothing(database) == 0
+    assert len(checkouts) > 1
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_a_kept_connection_that_is_lost_is_replaced_after_one_error(dynbeat, pool_process):
+    database, _ = pool_process
+    touch_nothing(database)
+    execute(dynbeat, END_OTHERS)
+
+    with pytest.raises(DBAPIError):
+        touch_nothing(database)
+
+    assert touch_nothing(database) == 0
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_a_child_of_a_pool_process_does_not_use_its_kept_connection(pool_process):
+    database, _ = pool_process
+    touch_nothing(database)
+
+    child = os.fork()
+    if not child:
+        os._exit(touch_nothing(database))
+
+    assert os.waitpid(child, 0)[1] == 0
+    assert touch_nothing(database) == 0
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_dispose_closes_a_kept_connection(pool_process):
+    database, _ = pool_process
+    touch_nothing(database)
+
+    database.dispose()
+
+    assert database.engine.pool.checkedout() == 0
+    assert touch_nothing(database) == 0
 
 
 @pytest.mark.slow
