@@ -62,21 +62,25 @@ LABELS = {
 class RuleInput(forms.Textarea):
     """The element ``<dynbeat-rule>``. Without scripts, it is a text area.
 
-    The page loads ``{{ form.media }}``. ``preview_url`` is the URL of a preview, if there is one.
+    The page loads ``{{ form.media }}``. ``preview_url`` is the URL of a preview, if there is one,
+    and ``zone`` the time zone of rules without one.
     """
 
     media = forms.Media(css={"all": ["dynbeat/rule.css"]}, js=["dynbeat/rule.js"])
 
-    def __init__(self, attrs: dict[str, Any] | None = None, *, preview_url: str = "") -> None:
+    def __init__(
+        self, attrs: dict[str, Any] | None = None, *, preview_url: str = "", zone: str = ""
+    ) -> None:
         super().__init__({"rows": 2, **(attrs or {})})
-        self.preview_url = preview_url
+        self.preview_url, self.zone = preview_url, zone
 
     def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> Any:
         """Return the element, with the text area inside."""
         return format_html(
-            '<dynbeat-rule name="{}" preview-url="{}" data-labels="{}">{}</dynbeat-rule>',
+            '<dynbeat-rule name="{}" preview-url="{}" zone="{}" data-labels="{}">{}</dynbeat-rule>',
             name,
             self.preview_url,
+            self.zone,
             json.dumps({key: str(label) for key, label in LABELS.items()}),
             super().render(name, value, attrs, renderer),
         )

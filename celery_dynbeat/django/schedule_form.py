@@ -125,7 +125,9 @@ class BaseScheduleForm(forms.ModelForm):
                 self.fields[name].widget.attrs["placeholder"] = gettext(placeholder)
         self.fields["task"].widget = Suggesting()
         self.fields["task"].widget.suggestions = lists.tasks(context, prefix="", limit=SUGGESTED)
-        self.fields[RULE].widget.preview_url = self.admin.preview_url(instance)
+        widget = self.fields[RULE].widget
+        widget.preview_url = self.admin.preview_url(instance)
+        widget.zone = "" if self.info is None else self._zone(self.info.owner).key
         self._offer_owners()
 
     def _offer_owners(self) -> None:

@@ -21,7 +21,7 @@ from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.common.settings import metrics_in_force
 from celery_dynbeat.flower.actions import ACTIONS
 from celery_dynbeat.flower.base.database_calls import DatabaseCalls
-from celery_dynbeat.flower.base.handler import STATIC, DynbeatHandler
+from celery_dynbeat.flower.base.handler import SHARED_STATIC, STATIC, DynbeatHandler
 from celery_dynbeat.flower.editor.handlers import EditPage, NewPage, PreviewAction, SaveAction
 from celery_dynbeat.flower.pages.alerts import AlertsPage
 from celery_dynbeat.flower.pages.calendars import CalendarPage, CalendarsPage
@@ -99,6 +99,12 @@ def routes() -> Sequence[url]:
         _route("save", SaveAction),
         _route("preview", PreviewAction),
         *(_route(each.name, each.handler, action=each) for each in ACTIONS.values()),
+        url(
+            r"/dynbeat/static/(rule\.(?:css|js))",
+            StaticFileHandler,
+            {"path": str(SHARED_STATIC)},
+            name="dynbeat_shared_static",
+        ),
         url(
             # Tornado's handler raises ValueError for a path with NUL.
             r"/dynbeat/static/([a-z_.]+)",

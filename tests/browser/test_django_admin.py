@@ -1,6 +1,7 @@
 """Django's admin and the element of a rule in a real browser, under a strict CSP."""
 
 from urllib.parse import quote
+from zoneinfo import ZoneInfo
 
 import pytest
 from selenium.webdriver.common.keys import Keys
@@ -117,6 +118,15 @@ def test_a_rule_without_a_preset_is_not_rewritten(opened, mine):
     browser.find(".messagelist", text="was changed")
     after = mine.get("complex")
     assert (after.description, after.rule, after.version) == ("Mine", before.rule, 2)
+
+
+def test_an_instant_is_shown_on_the_clock_of_the_owner(opened, mine):
+    once = mine.get("once")
+    browser = opened(f"{LIST}{once.id}/change/")
+
+    shown = browser.find("[type=datetime-local]").get_attribute("value")
+    assert shown == f"{once.trigger.at.astimezone(ZoneInfo('Europe/Berlin')):%Y-%m-%dT%H:%M}"
+    assert value_of(browser) == once.rule
 
 
 def test_the_list_shows_states_and_runs_and_pauses(opened, mine):

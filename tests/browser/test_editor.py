@@ -56,9 +56,12 @@ def replace(browser, selector, text):
     element.send_keys(text)
 
 
-def check(browser, selector):
-    """Check a radio button, which its label covers."""
-    browser.driver.execute_script("document.querySelector(arguments[0]).click()", selector)
+def choose(browser, preset):
+    browser.find("select[aria-label='How often']").send_keys(preset)
+
+
+def rule_in(browser):
+    return browser.driver.execute_script("return document.querySelector('dynbeat-rule').value")
 
 
 def press(browser, selector, text=""):
@@ -82,14 +85,13 @@ def test_a_schedule_is_created_with_the_picker_and_a_live_preview(browser, opene
     browser.find("#db-name").send_keys("from-browser")
     browser.find("#db-owner").send_keys(OWNER)
     browser.find("#db-task").send_keys("probe.form")
-    check(browser, "[name=pick][value=weekly]")
-    check(browser, "[name=pick_day][value=mon]")
+    choose(browser, "Every week")
+    browser.find(".dynbeat-days [value=mon]").send_keys(Keys.SPACE)
     browser.find(".db-sentence", text="At 09:00, Tuesday to Friday")
-    assert browser.find("#db-rule").get_attribute("value") == "0 9 * * tue,wed,thu,fri"
-    browser.find("#db-pick-zone").send_keys("Asia/Seoul")
+    assert rule_in(browser) == "0 9 * * tue,wed,thu,fri"
+    browser.find("dynbeat-rule [aria-label='Time zone']").send_keys("Asia/Seoul")
     browser.find(".db-fire-times th", text="Asia/Seoul")
-    rule = browser.find("#db-rule").get_attribute("value")
-    assert rule == "CRON_TZ=Asia/Seoul 0 9 * * tue,wed,thu,fri"
+    assert rule_in(browser) == "CRON_TZ=Asia/Seoul 0 9 * * tue,wed,thu,fri"
     browser.find(".db-fire-note", text="your time")
     is_accessible_in_both_themes(browser, "editor-new")
 
@@ -105,6 +107,7 @@ def test_a_schedule_is_created_with_the_picker_and_a_live_preview(browser, opene
 
 def test_the_error_stands_at_its_field_while_one_types(browser, opened):
     opened("typed")
+    choose(browser, "Own rule")
     replace(browser, "#db-rule", "CRON_TZ=Asia/Seoul 0 25 * * *")
     browser.find("[data-error=rule]", text="25")
     assert browser.find("#db-rule").get_attribute("aria-invalid") == "true"
@@ -121,6 +124,7 @@ def test_the_error_stands_at_its_field_while_one_types(browser, opened):
 def test_only_the_answer_to_the_last_text_is_shown(browser, opened):
     """The answer to an older text arrives later than that to a newer one."""
     opened("raced")
+    choose(browser, "Own rule")
     # The first answer waits until the second one is shown.
     browser.driver.execute_script(
         """

@@ -65,7 +65,8 @@ def make_rows(dynbeat: Dynbeat) -> None:
     mine.create("complex", trigger="0 9 L * * except 2030-12-31", **call)
     mine.create("failing", trigger="PT1H", args=["fail"], **call)
     mine.create("paused", trigger="30 7 * * sat,sun", **call)
-    mine.create("once", trigger=datetime.now(UTC) + timedelta(days=30), **call)
+    at = datetime.now(UTC) + timedelta(days=30)
+    mine.create("once", trigger=at.replace(second=0, microsecond=0), **call)
     for _ in range(4):
         for name in ("digest", "failing"):
             mine.run_now(name)

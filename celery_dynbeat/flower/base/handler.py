@@ -82,12 +82,15 @@ def _status(error: DynbeatError) -> HTTPStatus:
 
 
 STATIC = Path(__file__).parent.parent / "static"
+#: The element <dynbeat-rule>, which the pages of Django also have.
+SHARED_STATIC = STATIC.parents[1] / "django" / "static" / "dynbeat"
 
 
 @cache
 def static_version(name: str) -> str:
     """Return a text that changes with the file, for the cache of the browser."""
-    return sha256((STATIC / name).read_bytes()).hexdigest()[:12]
+    own, shared = STATIC / name, SHARED_STATIC / name
+    return sha256((own if own.exists() else shared).read_bytes()).hexdigest()[:12]
 
 
 class PagesApplication(Protocol):

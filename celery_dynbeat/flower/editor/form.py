@@ -20,7 +20,6 @@ from celery_dynbeat.common.errors import (
     LimitError,
 )
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.flower.editor.picker import Picked
 
 #: The fields of the table that the form has.
 TABLE = {name: each for name, each in FIELDS.items() if each.in_form}
@@ -132,7 +131,6 @@ class EditorForm:
     settings: Settings
     owners: Sequence[str] = ()
     tasks: Sequence[str] = ()
-    picked: Picked = field(default_factory=Picked)
     errors: Mapping[str, str] = field(default_factory=dict)
     preview: PreviewView | None = None
     no_preview: str = ""

@@ -4,7 +4,7 @@ GET new, edit  200: the form; 403 if nothing can be changed
 POST save      303: saved; back to the page of the schedule
                409: someone else saved first; the form with both versions
                422: the form with the error at each field
-               200: the form with a preview, if the button was "Preview" or the picker's
+               200: the form with a preview, if the button was "Preview"
 POST preview   200: the preview as JSON, for the script of the form; it writes nothing
 """
 
@@ -24,14 +24,12 @@ from celery_dynbeat.common.errors import (
     LimitError,
     NotFoundError,
 )
-from celery_dynbeat.common.settings import zone_names
 from celery_dynbeat.flower.base import fragments
 from celery_dynbeat.flower.base.action import ActionHandler
 from celery_dynbeat.flower.base.handler import PageError
 from celery_dynbeat.flower.base.page import Message, PageHandler, leave_message
 from celery_dynbeat.flower.base.zones import UTC, known_zone
 from celery_dynbeat.flower.editor import form as editor
-from celery_dynbeat.flower.editor import picker
 from celery_dynbeat.flower.editor.form import (
     EMPTY,
     EditorForm,
@@ -71,9 +69,8 @@ class EditorHandler(PageHandler):
         info = None if is_new else self.for_owner(owner).get(name)
         context, owner_zone = self.dynbeat.context, self._owner_zone(owner)
         zone = known_zone(owner_zone) or UTC
-        trigger, stored = None, dict[str, str]()
+        stored = dict[str, str]()
         if info is not None:
-            trigger = info.given_trigger
             stored = texts_of(info, zone=zone, hides_arguments=self.hides_arguments)
         return EditorForm(
             owner=owner,
@@ -86,7 +83,6 @@ class EditorHandler(PageHandler):
             settings=context.settings,
             owners=lists.owners(context, prefix="", limit=MAX_OWNERS) if info is None else (),
             tasks=lists.tasks(context, prefix="", limit=MAX_TASKS),
-            picked=picker.picked_of(trigger, owner_zone=zone),
         )
 
     def parsing(self, owner_zone: str) -> Parsing:
@@ -177,14 +173,13 @@ class EditorHandler(PageHandler):
 
     async def render_form(self, form: EditorForm) -> None:
         """Render the page of the form."""
-        names = {"form": form, "editor": editor, "picker": picker, "zones": sorted(zone_names())}
         now = await self.call(self.dynbeat.context.clock.now)
-        await self.render_page("editor.html", now=now, **names)
+        await self.render_page("editor.html", now=now, form=form, editor=editor)
 
 
 def _why_no_trigger(info: ScheduleInfo | None) -> str:
     if info is None:
-        return "Pick or write a rule to see when the schedule fires."
+        return "Choose or write a rule to see when the schedule fires."
     return f"The stored rule cannot be read ({info.error}). It is kept unless you edit it."
 
 
@@ -266,9 +261,6 @@ class FormAction(EditorHandler, ActionHandler):
                 for name, text in form.texts.items()
             },
             version=self.version or 0,
-            picked=picker.picked_from(
-                {each: self.fields(each) for each in self.request.body_arguments}
-            ),
             is_paused=bool(self.field("paused")),
             reason=self.field("reason"),
         )
@@ -279,26 +271,13 @@ class FormAction(EditorHandler, ActionHandler):
         names = check_names(form.owner, form.name) if form.is_new else {}
         return replace(form, errors={**form.errors, **names, **parsed.errors}), parsed
 
-    def with_picked(self, form: EditorForm) -> EditorForm:
-        """Return the form with the rule of the picker."""
-        try:
-            rule = picker.rule_of(form.picked)
-        except ValueError as error:
-            return replace(form, errors={**form.errors, "pick": str(error)})
-        return replace(form, texts={**form.texts, "rule": rule})
-
     def previewed(self) -> EditorForm:
         """Return the form with a preview. Required fields that are still empty are not errors."""
-        form = self.typed_form()
-        if self.field("do") == "pick":
-            form = self.with_picked(form)
-        form, parsed = self.parsed(form)
-        typed = {**form.texts, "owner": form.owner, "name": form.name, "pick": form.picked.needed}
+        form, parsed = self.parsed(self.typed_form())
+        typed = {**form.texts, "owner": form.owner, "name": form.name}
         errors = {
             name: error for name, error in form.errors.items() if typed.get(name, "?").strip()
         }
-        if "pick" in errors:
-            return replace(form, errors=errors, no_preview=errors["pick"])
         return self.with_preview(replace(form, errors=errors), parsed)
 
 
@@ -307,7 +286,7 @@ class SaveAction(FormAction):
 
     async def post(self, *_: str) -> None:
         """Save and redirect, or render the form with errors, a conflict or a preview."""
-        if self.field("do") in {"preview", "pick"}:
+        if self.field("do") == "preview":
             await self.render_form(await self.call(self.previewed))
             return
         saved = await self.change(self._save)
@@ -375,7 +354,7 @@ class PreviewAction(FormAction):
     """The preview of a form while someone types."""
 
     async def post(self, *_: str) -> None:
-        """Answer with the preview as HTML, the errors by field, and the rule of the picker."""
+        """Answer with the preview as HTML, and the errors by field."""
         form = await self.call(self.previewed)
         now = await self.call(self.dynbeat.context.clock.now)
         shown = {"form": form, "page": self, "ui": fragments, "now": now}
@@ -383,7 +362,6 @@ class PreviewAction(FormAction):
         answer = {
             "html": html.decode(),
             "errors": form.errors,
-            "rule": form.texts["rule"],
             "owner_zone": form.owner_zone,
         }
         self.finish(answer)

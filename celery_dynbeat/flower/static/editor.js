@@ -1,4 +1,4 @@
-// The preview of the form, 300 ms after the last key, and the picker that writes the rule.
+// The preview of the form, 300 ms after the last key.
 (function () {
     "use strict";
 
@@ -7,14 +7,12 @@
     var preview = document.getElementById("db-preview");
     var timer = null;
     var running = null;
-    // "pick" from a change of the picker until its rule is in the form.
-    var purpose = "preview";
 
     // The button that a browser without scripts uses says what the form is sent for.
-    function body(purpose) {
+    function body() {
         var data = new URLSearchParams(new FormData(form));
 
-        data.set("do", purpose);
+        data.set("do", "preview");
         return data;
     }
 
@@ -32,19 +30,14 @@
         });
     }
 
-    function show(answer, answered) {
+    function show(answer) {
         preview.innerHTML = answer.html;
         showErrors(answer.errors);
-        form.querySelector("[data-owner-zone]").placeholder = answer.owner_zone + " (owner)";
-        if (answered === "pick") {
-            purpose = "preview";
-            form.elements.rule.value = answer.rule;
-        }
+        form.querySelector("dynbeat-rule").setAttribute("zone", answer.owner_zone);
     }
 
     function load() {
         var request = new AbortController();
-        var asked = purpose;
 
         // An answer to an older text must not replace that of a newer one.
         if (running) {
@@ -53,7 +46,7 @@
         running = request;
         preview.setAttribute("aria-busy", "true");
         fetch(location.origin + form.dataset.previewUrl, {
-            body: body(asked),
+            body: body(),
             credentials: "same-origin",
             method: "POST",
             signal: request.signal
@@ -64,7 +57,7 @@
             return response.json();
         }).then(function (answer) {
             if (running === request) {
-                show(answer, asked);
+                show(answer);
                 preview.setAttribute("aria-busy", "false");
             }
         }).catch(function (error) {
@@ -75,13 +68,7 @@
         });
     }
 
-    function changed(event) {
-        if (event.target.name === "rule") {
-            form.querySelector("[name=pick][value='']").checked = true;
-            purpose = "preview";
-        } else if (event.target.closest("[data-picker]")) {
-            purpose = form.elements.pick.value ? "pick" : "preview";
-        }
+    function changed() {
         clearTimeout(timer);
         timer = setTimeout(load, DELAY);
     }

@@ -6,6 +6,7 @@
 //   format="json"       the value is the JSON of Trigger.to_json(); so is it if it was JSON
 //   preview-url         answers a POST of the form's fields with
 //                       {description, fire_times: [text], notes: [text], error: text}
+//   zone                the time zone of rules without one, in which an instant is shown
 //   data-labels         JSON: other texts for LABELS
 (function () {
     "use strict";
@@ -32,8 +33,14 @@
     const ONCE = /^(\d{4}-\d\d-\d\dT\d\d:\d\d)(?::00)?(Z?)$/;
     const DELAY = 300;
 
-    // The choices that write this text: {preset, ...}.
-    function parse(text) {
+    // The wall time of an instant in a zone, such as 2026-12-24T18:00.
+    function wallTime(instant, zone) {
+        const shown = new Date(instant).toLocaleString("sv-SE", {timeZone: zone});
+        return shown.slice(0, 16).replace(" ", "T");
+    }
+
+    // The choices that write this text: {preset, ...}. An instant is shown in ``ownZone``.
+    function parse(text, ownZone) {
         const zone = (ZONE.exec(text) || [])[1] || "";
         const rule = text.trim().replace(ZONE, "");
         let match = EVERY.exec(rule);
@@ -44,7 +51,9 @@
         }
         match = ONCE.exec(rule);
         if (match && !(zone && match[2])) {
-            return {preset: "once", instant: match[1], zone: match[2] ? "UTC" : zone};
+            return match[2] && ownZone
+                ? {preset: "once", instant: wallTime(rule, ownZone), zone: ""}
+                : {preset: "once", instant: match[1], zone: match[2] ? "UTC" : zone};
         }
         match = CRON.exec(rule);
         if (!match) {
@@ -115,7 +124,7 @@
 
     class DynbeatRule extends HTMLElement {
         static formAssociated = true;
-        static observedAttributes = ["value", "preview-url"];
+        static observedAttributes = ["value", "preview-url", "zone"];
         #internals = this.attachInternals();
         #value = "";
         #initial = "";
@@ -136,7 +145,11 @@
             if (this.#parts && name === "value") {
                 this.value = this.getAttribute("value") || "";
             }
-            this.#previewSoon();
+            if (this.#parts && name === "zone") {
+                this.#hintZone();
+            } else {
+                this.#previewSoon();
+            }
         }
 
         formResetCallback() {
@@ -155,7 +168,7 @@
 
         set value(value) {
             this.#set(String(value));
-            this.#show(parse(textOf(this.#value)));
+            this.#show(parse(textOf(this.#value), this.getAttribute("zone")));
             this.#previewSoon();
         }
 
@@ -201,7 +214,7 @@
                 ]),
                 time: named("input", "at", {type: "time", value: "09:00"}),
                 instant: named("input", "at", {type: "datetime-local"}),
-                zone: named("input", "zone", {type: "text", placeholder: label.zoneHint}),
+                zone: named("input", "zone", {type: "text"}),
                 rule: field,
                 preview: make("div", {className: "dynbeat-preview"})
             };
@@ -216,10 +229,18 @@
             this.replaceChildren(others.preset, others.count, others.unit, days, others.monthDay,
                 others.time, others.instant, zone, field, zones, preview);
             this.addEventListener("input", (event) => this.#changed(event));
+            this.#hintZone();
             this.value = this.#initial;
             if (this.form) {
                 this.form.addEventListener("change", () => this.#previewSoon());
             }
+        }
+
+        #hintZone() {
+            const zone = this.getAttribute("zone");
+            const hint = this.#labels.zoneHint;
+
+            this.#parts.zone.placeholder = zone ? `${zone} (${hint})` : hint;
         }
 
         #dayBoxes() {

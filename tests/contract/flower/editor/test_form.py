@@ -63,7 +63,7 @@ def test_texts_of_users_are_shown_as_text(pages, mine):
     assert json.loads(open_form(pages, name).values["kwargs"]) == {"a": HOSTILE}
     # In JSON a character that reverses the direction of the text is an escape.
     assert "\u202e" not in open_form(pages, name).values["kwargs"]
-    typed = save(pages, open_form(pages, name), rule=HOSTILE, pick_zone=HOSTILE)
+    typed = save(pages, open_form(pages, name), rule=HOSTILE)
     assert "<script>alert" not in typed.text
 
 
@@ -94,19 +94,9 @@ def test_a_rule_is_shown_and_read_as_its_text(dynbeat, mine, pages):
 
     form = open_form(pages, "n")
     assert form.values["rule"] == str(trigger) == mine.get("n").rule
-    assert (form.values["pick"], form.values["pick_zone"]) == ("", "Europe/Berlin")
     assert save(pages, form, rule=form.values["rule"].replace("9", "10", 1)).status == 303
     later = Cron("0 10 * * mon-fri", timezone="Europe/Berlin").excluding(calendar="holidays")
     assert mine.get("n").given_trigger == later
-
-
-def test_a_rule_with_a_preset_opens_the_picker_with_its_zone(mine, pages):
-    mine.create("n", task="t", trigger=Cron("30 18 L * *", timezone="Europe/Berlin"))
-
-    values = open_form(pages, "n").values
-
-    assert (values["pick"], values["pick_time"]) == ("monthly", "18:30")
-    assert (values["pick_month_day"], values["pick_zone"]) == ("L", "Europe/Berlin")
 
 
 def test_an_unknown_calendar_is_an_error_of_the_rule(mine, pages):

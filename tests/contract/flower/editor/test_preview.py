@@ -97,34 +97,10 @@ def test_a_preview_writes_nothing(pages, mine, digest):
     assert edits(mine) == []
 
 
-@pytest.mark.usefixtures("digest")
-def test_the_picker_writes_the_rule(pages):
-    fields = {"do": "pick", "pick": "weekly", "pick_day": ["tue", "sat"], "pick_time": "18:30"}
+def test_the_preview_works_without_a_script(pages, mine, digest):
+    shown = save(pages, open_form(pages, "digest"), do="preview", rule="3h")
 
-    shown = preview(pages, open_form(pages, "digest"), **fields, pick_zone="Europe/Berlin")
-
-    assert shown["rule"] == "CRON_TZ=Europe/Berlin 30 18 * * tue,sat"
-    assert "At 18:30" in shown["html"]
-
-
-@pytest.mark.usefixtures("digest")
-def test_an_unknown_zone_of_the_picker_is_an_error_of_the_picker(pages):
-    form = open_form(pages, "digest")
-
-    shown = preview(pages, form, do="pick", pick="daily", pick_zone="Asia/Seol")
-
-    assert list(shown["errors"]) == ["pick"]
-    assert "did you mean 'Asia/Seoul'" in shown["errors"]["pick"]
-    assert shown["rule"] == form.values["rule"]
-
-
-def test_preview_and_picker_work_without_a_script(pages, mine, digest):
-    form = open_form(pages, "digest")
-
-    shown = save(pages, form, do="pick", pick="every", pick_count="2", pick_unit="hours")
-    assert form_in(shown).values["rule"] == "PT2H"
-    assert "Every 2 hours" in shown.text
-    shown = save(pages, form_in(shown), do="preview", rule="3h")
+    assert form_in(shown).values["rule"] == "3h"
     assert "Every 3 hours" in shown.text
     assert mine.get("digest") == digest
 
