@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from celery_dynbeat.api.results import (
         AlertInfo,
         BatchInfo,
-        BoundedCount,
         BulkResult,
         CalendarInfo,
         ChangeInfo,
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
         Usage,
     )
     from celery_dynbeat.beat.scheduler import DatabaseScheduler
+    from celery_dynbeat.common.infos import BoundedCount
     from celery_dynbeat.common.owner_limits import OwnerLimits
     from celery_dynbeat.common.quiet_rule import QuietHours
     from celery_dynbeat.common.retry import Retry
@@ -108,10 +108,11 @@ _LAZY_EXPORTS = {
     "api": ("Dynbeat",),
     "api.aio": ("AsyncDynbeat",),
     "api.results": (
-        *("AlertInfo", "BatchInfo", "BoundedCount", "BulkResult", "CalendarInfo"),
+        *("AlertInfo", "BatchInfo", "BulkResult", "CalendarInfo"),
         *("ChangeInfo", "Explanation", "FireTime", "ForecastInfo", "HoldInfo", "Page"),
         *("Preview", "RunInfo", "ScheduleInfo", "Usage"),
     ),
+    "common.infos": ("BoundedCount",),
     "common.owner_limits": ("OwnerLimits",),
     "common.retry": ("Retry",),
     "common.quiet_rule": ("QuietHours",),

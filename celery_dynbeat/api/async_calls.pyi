@@ -12,7 +12,6 @@ from celery_dynbeat.api.owner import OwnerSchedules
 from celery_dynbeat.api.results import (
     AlertInfo,
     BatchInfo,
-    BoundedCount,
     BulkResult,
     CalendarInfo,
     ChangeInfo,
@@ -28,6 +27,7 @@ from celery_dynbeat.api.results import (
     Usage,
 )
 from celery_dynbeat.common.filters import StatusFilter
+from celery_dynbeat.common.infos import BoundedCount
 from celery_dynbeat.common.quiet_rule import QuietHours
 from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.process.async_context import AnyAsyncSession, AsyncContext

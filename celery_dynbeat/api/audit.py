@@ -27,8 +27,8 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.api.checks import TEXT_LENGTH, check_json, check_name, check_text
 from celery_dynbeat.api.fields import FIELDS
-from celery_dynbeat.api.results import as_json
 from celery_dynbeat.common.errors import InvalidArgumentError, InvalidTriggerError
+from celery_dynbeat.common.infos import as_json
 from celery_dynbeat.common.states import Action
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.db.models import Schedule

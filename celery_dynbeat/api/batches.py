@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.api import audit, checks
-from celery_dynbeat.api.results import BatchInfo, as_json
+from celery_dynbeat.api.results import BatchInfo
 from celery_dynbeat.api.timing import RowPlan
 from celery_dynbeat.common.errors import (
     InvalidArgumentError,
     NotFoundError,
 )
 from celery_dynbeat.common.filters import StatusFilter
+from celery_dynbeat.common.infos import as_json
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.states import (
     RERUNNABLE,

@@ -19,8 +19,9 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.api import audit, checks
 from celery_dynbeat.api.audit import current_actor
 from celery_dynbeat.api.calls import CALENDAR_NAME, PAGE_SIZE, Calls
-from celery_dynbeat.api.results import BoundedCount, CalendarInfo, Page
+from celery_dynbeat.api.results import CalendarInfo, Page
 from celery_dynbeat.common.errors import ConflictError, InvalidTriggerError, NotFoundError
+from celery_dynbeat.common.infos import BoundedCount
 from celery_dynbeat.common.states import Action
 from celery_dynbeat.common.text import FIRST_YEAR, LAST_YEAR, as_text
 from celery_dynbeat.db.engine import savepoint
@@ -292,8 +293,7 @@ def _counted(session: Session, row: Calendar) -> CalendarInfo:
 
 
 def _bounded(count: int) -> BoundedCount:
-    limit = calendars.COUNT_LIMIT
-    return BoundedCount(count=min(count, limit), exact=count <= limit)
+    return BoundedCount(count=count).cut(calendars.COUNT_LIMIT)
 
 
 def _listed(_session: Session, rows: Iterable[Calendar]) -> Iterable[CalendarInfo]:

@@ -18,9 +18,10 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.audit import acting_as
-from celery_dynbeat.api.results import Info, Page
+from celery_dynbeat.api.results import Page
 from celery_dynbeat.common.errors import InvalidArgumentError
 from celery_dynbeat.common.filters import Order
+from celery_dynbeat.common.infos import Info
 from celery_dynbeat.common.text import shorten, suggestion
 from celery_dynbeat.process.context import Context
 

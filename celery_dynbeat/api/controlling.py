@@ -22,9 +22,10 @@ from celery_dynbeat.api.batches import Pace
 from celery_dynbeat.api.calls import OLDEST_HOLD, PAGE_SIZE
 from celery_dynbeat.api.filters import OwnerFilter, RunKeywords, checked
 from celery_dynbeat.api.reading import ReadCalls, with_schedule
-from celery_dynbeat.api.results import BatchInfo, BoundedCount, HoldInfo, Page, RunInfo, as_json
+from celery_dynbeat.api.results import BatchInfo, HoldInfo, Page, RunInfo
 from celery_dynbeat.common.errors import ConflictError, NotFoundError
 from celery_dynbeat.common.filters import RunFilter, StatusFilter
+from celery_dynbeat.common.infos import BoundedCount, as_json
 from celery_dynbeat.common.states import REVOKE, Action, Status
 from celery_dynbeat.common.text import MAX_CANCELLED
 from celery_dynbeat.db.models import Hold, Run
@@ -136,11 +137,10 @@ def _with_counts(session: Session, rows: Sequence[Hold]) -> tuple[HoldInfo, ...]
     waiting, is_more = holds.count_waiting_runs(session) if rows else ({}, False)
 
     def counted(row: Hold) -> HoldInfo:
-        held = schedules[row.id]
         runs = sum(waiting.values()) if row.owner is None else waiting.get(row.owner, 0)
         return replace(
             HoldInfo.of(row),
-            schedules=BoundedCount(count=held.number, exact=not held.is_more),
+            schedules=schedules[row.id],
             waiting_runs=BoundedCount(count=min(runs, holds.COUNT_LIMIT), exact=not is_more),
         )
 

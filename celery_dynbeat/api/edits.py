@@ -35,9 +35,9 @@ from celery_dynbeat.api.fields import (
     trigger_of,
 )
 from celery_dynbeat.api.owner_clock import OwnerClock
-from celery_dynbeat.api.results import as_json
 from celery_dynbeat.api.timing import RowPlan, ScheduleColumns
 from celery_dynbeat.common.errors import ConflictError, InvalidTriggerError, NotFoundError
+from celery_dynbeat.common.infos import as_json
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.states import Action, Origin, Status
 from celery_dynbeat.db.models import Run, Schedule

@@ -32,7 +32,6 @@ from celery_dynbeat.api.results import (
     QuietHoursInfo,
     RunInfo,
     ScheduleInfo,
-    as_json,
 )
 from celery_dynbeat.api.timing import RowPlan
 from celery_dynbeat.common.errors import (
@@ -40,6 +39,7 @@ from celery_dynbeat.common.errors import (
     InvalidArgumentError,
     ScheduleExistsError,
 )
+from celery_dynbeat.common.infos import as_json
 from celery_dynbeat.common.quiet_rule import QuietHours, QuietRule, quiet_spans
 from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.common.states import Action

@@ -30,7 +30,6 @@ from celery_dynbeat.api.limits import usage_of
 from celery_dynbeat.api.results import (
     AlertInfo,
     BatchInfo,
-    BoundedCount,
     ChangeInfo,
     Explanation,
     ForecastInfo,
@@ -41,6 +40,7 @@ from celery_dynbeat.api.results import (
 )
 from celery_dynbeat.common.errors import NotFoundError
 from celery_dynbeat.common.filters import ChangeFilter, Order, RunFilter, ScheduleFilter
+from celery_dynbeat.common.infos import BoundedCount
 from celery_dynbeat.common.run_ids import created_at
 from celery_dynbeat.common.states import TIMED, State
 from celery_dynbeat.db.models import Change
@@ -116,10 +116,9 @@ def count_schedules(
 
     If ``limit`` is given, it reads at most that many schedules.
     """
-    found, is_more = context.read_many(
+    return context.read_many(
         session, lambda session: schedule_pages.count(session, matching=matching, limit=limit)
     )
-    return BoundedCount(count=found, exact=not is_more)
 
 
 def _runs_position(matching: RunFilter, after: str) -> Position:
@@ -153,11 +152,10 @@ def runs_page(
 def count_runs(context: Context, session: Session | None, *, matching: RunFilter) -> BoundedCount:
     """Return the number of matching runs."""
 
-    def work(session: Session) -> tuple[int, bool]:
+    def work(session: Session) -> BoundedCount:
         return run_pages.count(session, matching=with_schedule(session, matching))
 
-    found, is_more = context.read_many(session, work)
-    return BoundedCount(count=found, exact=not is_more)
+    return context.read_many(session, work)
 
 
 def with_schedule(session: Session, matching: RunFilter) -> RunFilter:

@@ -3,13 +3,14 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from datetime import UTC, date, datetime, timedelta
-from typing import Any, ClassVar, Generic, Self, TypeVar, overload
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from typing import Any, ClassVar, Generic, TypeVar, overload
 
 from celery_dynbeat.api.fields import FIELDS
 from celery_dynbeat.common.alert_kinds import words_of
 from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.infos import BoundedCount, Info
 from celery_dynbeat.common.quiet_rule import QuietHours
 from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.common.states import UNFINISHED, Action, Origin, State, Status, Wait, lag_of
@@ -17,61 +18,6 @@ from celery_dynbeat.db.models import Calendar, Change, Hold, Run, Schedule
 from celery_dynbeat.db.statements import Row
 from celery_dynbeat.planning import key_for, stored_window
 from celery_dynbeat.triggers import Trigger, parse_trigger, trigger_from_json
-
-
-class Info:
-    """A value that the API returns: a frozen dataclass with slots.
-
-    ``_PROPERTIES`` names the properties that ``to_dict`` adds after the fields.
-    """
-
-    __slots__ = ()
-
-    _PROPERTIES: ClassVar[tuple[str, ...]] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a dict that ``json.dumps`` accepts.
-
-        - The keys are the names of the attributes, always all of them and in the same order.
-        - An instant is ISO 8601 text in UTC (``"2026-11-22T09:00:00+00:00"``).
-        - A day is ISO 8601 text (``"2026-11-22"``), and a duration is a number of seconds.
-        - A trigger is the dict from ``Trigger.to_json``, and a retry policy from ``Retry.to_json``.
-        """
-        names = [each.name for each in fields(self)]  # type: ignore[arg-type]
-        return {name: as_json(getattr(self, name)) for name in (*names, *self._PROPERTIES)}
-
-    @classmethod
-    def _of_row(cls, row: Any, **values: Any) -> Self:
-        """Return a snapshot of a row: ``values``, and the columns of the other fields."""
-        names: Sequence[str] = cls.__slots__
-        columns = {name: getattr(row, name) for name in names if name not in values}
-        return cls(**columns, **values)
-
-
-def as_json(value: Any) -> Any:
-    """Return ``value`` with instants, days, durations, triggers and infos as JSON values."""
-    if type(value) in _PLAIN:
-        return value
-    match value:
-        case Info():
-            value = value.to_dict()
-        case datetime():
-            value = value.astimezone(UTC).isoformat()
-        case date():
-            value = value.isoformat()
-        case timedelta():
-            value = value.total_seconds()
-        case Trigger() | Retry():
-            value = value.to_json()
-        case list() | tuple():
-            value = [as_json(each) for each in value]
-        case Mapping():
-            value = {as_json(key): as_json(each) for key, each in value.items()}
-    return value
-
-
-_PLAIN = frozenset({str, int, float, bool, type(None)})
-
 
 T = TypeVar("T", bound=Info)
 
@@ -108,20 +54,6 @@ class Page(Info, Sequence[T], Generic[T]):
 
     def __hash__(self) -> int:
         return hash((self.items, self.cursor))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BoundedCount(Info):
-    """A number of schedules or runs. If ``exact`` is false, it is a lower bound.
-
-    Its text is ``"123"``, or ``"10,000+"`` if it is not exact.
-    """
-
-    count: int
-    exact: bool
-
-    def __str__(self) -> str:
-        return f"{self.count:,}" if self.exact else f"{self.count:,}+"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

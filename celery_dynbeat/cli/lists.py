@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from celery_dynbeat.api.results import Info, Page, ScheduleInfo
+from celery_dynbeat.api.results import Page, ScheduleInfo
 from celery_dynbeat.cli.base.cells import Column, owner_column, state_style, time_column
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
@@ -22,6 +22,7 @@ from celery_dynbeat.cli.base.parameters import (
     schedule_filter,
 )
 from celery_dynbeat.common.filters import ChangeFilter
+from celery_dynbeat.common.infos import Info
 from celery_dynbeat.common.states import State
 
 

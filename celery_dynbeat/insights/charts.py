@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.api import checks
-from celery_dynbeat.api.results import BoundedCount, Info
 from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.infos import BoundedCount, Info
 from celery_dynbeat.common.states import Status, was_started
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.insights.lag import duration_of, lag_of

@@ -10,9 +10,9 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.filters import checked
-from celery_dynbeat.api.results import BoundedCount, Info
 from celery_dynbeat.common import states
 from celery_dynbeat.common.filters import RunFilter
+from celery_dynbeat.common.infos import BoundedCount, Info
 from celery_dynbeat.common.run_ids import created_at
 from celery_dynbeat.common.states import Origin, was_started
 from celery_dynbeat.common.text import error_cause, first_line

@@ -7,8 +7,9 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.api.reading import count_schedules, schedule_filter
-from celery_dynbeat.api.results import BoundedCount, HoldInfo
+from celery_dynbeat.api.results import HoldInfo
 from celery_dynbeat.common.filters import ScheduleFilter
+from celery_dynbeat.common.infos import ZERO, BoundedCount
 from celery_dynbeat.common.states import UNSTARTED, State, Status
 from celery_dynbeat.db.models import Node, NodeKind
 from celery_dynbeat.health.nodes import Limits, SeenNode, missing_nodes, seen
@@ -55,10 +56,7 @@ class Overview:
     @property
     def overdue(self) -> BoundedCount:
         """The number of overdue schedules and runs."""
-        both = (self.overdue_schedules, self.overdue_runs)
-        return BoundedCount(
-            count=sum(each.count for each in both), exact=all(each.exact for each in both)
-        )
+        return self.overdue_schedules + self.overdue_runs
 
     def last(self, count: int = MINUTES) -> Figures:
         """Return the sums of the last minutes."""
@@ -84,14 +82,12 @@ def overview(context: Context, session: Session) -> Overview:
     unfinished = health.count_unfinished(session)
     return Overview(
         now=now,
-        due=BoundedCount(
-            count=min(len(due_at), health.MAX_COUNTED), exact=len(due_at) <= health.MAX_COUNTED
-        ),
-        overdue_schedules=_bounded(schedules),
-        overdue_runs=_bounded(runs),
+        due=BoundedCount(count=len(due_at)).cut(health.MAX_COUNTED),
+        overdue_schedules=schedules.count,
+        overdue_runs=runs.count,
         oldest_overdue_at=min(oldest, default=None),
-        running=_sum(unfinished[Status.RUNNING]),
-        pending=_sum(*(unfinished[status] for status in UNSTARTED)),
+        running=unfinished[Status.RUNNING],
+        pending=sum((unfinished[status] for status in UNSTARTED), ZERO),
         oldest_pending_at=health.unstarted_runs(session).oldest_at,
         quarantined=_schedules(context, session, State.QUARANTINED),
         failing=_schedules(context, session, State.FAILING),
@@ -102,16 +98,6 @@ def overview(context: Context, session: Session) -> Overview:
 def _schedules(context: Context, session: Session, state: State) -> BoundedCount:
     matching = schedule_filter(context, ScheduleFilter(state=state))
     return count_schedules(context, session, matching=matching, limit=MAX_SCHEDULES)
-
-
-def _sum(*counts: health.Count) -> BoundedCount:
-    return BoundedCount(
-        count=sum(each.count for each in counts), exact=not any(each.more for each in counts)
-    )
-
-
-def _bounded(late: health.Late) -> BoundedCount:
-    return BoundedCount(count=late.count, exact=not late.is_more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,10 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.reading import count_schedules, schedule_filter
-from celery_dynbeat.api.results import AlertInfo, BoundedCount, Page, ScheduleInfo
+from celery_dynbeat.api.results import AlertInfo, Page, ScheduleInfo
 from celery_dynbeat.common.alert_kinds import AlertKind
 from celery_dynbeat.common.filters import ScheduleFilter
+from celery_dynbeat.common.infos import BoundedCount
 from celery_dynbeat.common.states import State
 from celery_dynbeat.health.nodes import reported_names
 from celery_dynbeat.process.context import Context, reading

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session, undefer
 
 from celery_dynbeat import store
 from celery_dynbeat.common.filters import ScheduleFilter
+from celery_dynbeat.common.infos import ZERO, BoundedCount
 from celery_dynbeat.common.states import UNFINISHED, Status
 from celery_dynbeat.db.models import HOLDS, Hold, Node, NodeKind, Run, Schedule
 from celery_dynbeat.db.statements import capabilities_in
@@ -49,17 +50,6 @@ MAX_SAMPLE = 1_000
 LONG_WAIT = timedelta(minutes=1)
 #: Characters of an error or a reason.
 MAX_TEXT = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """A number of rows; with ``more`` it is a lower bound."""
-
-    count: int
-    more: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.count}+" if self.more else str(self.count)
 
 
 class LostRun(NamedTuple):
@@ -105,28 +95,28 @@ class Tables:
     """
 
     nodes: Sequence[Node]
-    due: Count
+    due: BoundedCount
     oldest_due_at: datetime | None
-    quarantined: Count
+    quarantined: BoundedCount
     quarantined_first: Sequence[tuple[str, str, str]]
     unsupported_trigger: Sequence[tuple[str, str, str]]
-    overdue: Count
+    overdue: BoundedCount
     overdue_since: datetime | None
-    runs: Mapping[str, Count]
+    runs: Mapping[str, BoundedCount]
     #: The application that the tables belong to.
     application: str | None
     #: The release of the tz database that the schedules were planned with, if known.
     tz_release: str | None
-    refused: Count
+    refused: BoundedCount
     #: Name and reason of the first MAX_NAMED schedules whose beat_schedule entry is refused.
     refused_first: Sequence[tuple[str, str]]
     #: Schedules that fire again, and whose last run failed or was lost.
-    failing: Count
+    failing: BoundedCount
     failing_first: Sequence[FailingSchedule]
     #: The runs that were lost within LOST_FOR, the newest first.
     lost_first: Sequence[LostRun]
     #: The holds in force. The hold of everything comes first.
-    holds: Count
+    holds: BoundedCount
     holds_first: Sequence[StoppingHold]
     #: The keys whose runs wait for a place for longer than LONG_WAIT, at most MAX_NAMED.
     long_waits: Sequence[places.LongWait]
@@ -169,11 +159,11 @@ def read(session: Session, *, now: datetime, nodes_since: datetime) -> Tables:
     )
 
 
-def _counted(rows: Sequence[Any]) -> Count:
-    return Count(min(len(rows), MAX_COUNTED), len(rows) > MAX_COUNTED)
+def _counted(rows: Sequence[Any]) -> BoundedCount:
+    return BoundedCount(count=len(rows)).cut(MAX_COUNTED)
 
 
-def count_unfinished(session: Session) -> Mapping[str, Count]:
+def count_unfinished(session: Session) -> Mapping[str, BoundedCount]:
     """Return the number of unfinished runs by status. At most MAX_RUNS_READ are counted."""
     # With the first column of the index in ORDER BY, MariaDB sorts all unfinished runs. PostgreSQL
     # needs it to read the index in its order.
@@ -188,8 +178,11 @@ def count_unfinished(session: Session) -> Mapping[str, Count]:
     status = unfinished.c.status
     rows = session.execute(select(status, func.count().label("number")).group_by(status))
     numbers = {row.status: row.number for row in rows}
-    more = sum(numbers.values()) > MAX_RUNS_READ
-    return {str(status): Count(numbers.get(status, 0), more) for status in UNFINISHED}
+    exact = sum(numbers.values()) <= MAX_RUNS_READ
+    return {
+        str(status): BoundedCount(count=numbers.get(status, 0), exact=exact)
+        for status in UNFINISHED
+    }
 
 
 def due_times(session: Session, *, now: datetime) -> Sequence[datetime | None]:
@@ -353,10 +346,9 @@ def _sent_columns(with_arguments: bool) -> tuple[Any, ...]:  # noqa: FBT001 - it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Late:
-    """A number of late rows, whether there can be more, and the earliest of their instants."""
+    """A number of late rows, and the earliest of their instants."""
 
-    count: int = 0
-    is_more: bool = False
+    count: BoundedCount = ZERO
     oldest_at: datetime | None = None
 
 
@@ -378,11 +370,8 @@ def overdue_schedules(session: Session, *, matching: ScheduleFilter) -> Late:
     oldest = func.min(at, type_=Schedule.next_run_at.type)
     found = select(func.count(), func.sum(first.c.is_late), oldest).select_from(first)
     number, late, oldest_at = session.execute(found).one()
-    return Late(
-        count=min(int(late or 0), MAX_LATE_READ),
-        is_more=number > MAX_LATE_READ,
-        oldest_at=oldest_at,
-    )
+    count = BoundedCount(count=int(late or 0), exact=number <= MAX_LATE_READ)
+    return Late(count=count.cut(MAX_LATE_READ), oldest_at=oldest_at)
 
 
 def overdue_runs(session: Session, *, now: datetime) -> Late:
@@ -412,4 +401,4 @@ def _unstarted(session: Session, instant: Any, *conditions: Any) -> Late:
     count, oldest = session.execute(
         select(func.count(), func.min(first.c.at, type_=Run.created_at.type))
     ).one()
-    return Late(count=min(count, MAX_LATE_READ), is_more=count > MAX_LATE_READ, oldest_at=oldest)
+    return Late(count=BoundedCount(count=count).cut(MAX_LATE_READ), oldest_at=oldest)

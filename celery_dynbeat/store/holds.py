@@ -17,7 +17,7 @@ locked the hold, the claim holds the schedule only for a short time.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
@@ -35,6 +35,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.common.infos import BoundedCount
 from celery_dynbeat.common.states import Wait
 from celery_dynbeat.db import statements
 from celery_dynbeat.db.models import HOLDS, SCHEDULES, Hold, Run, Schedule
@@ -197,14 +198,7 @@ def delete_of_owner(session: Session, *, owner: str) -> int:
     return delete_ids(session, session.scalars(ids.with_for_update()).all())
 
 
-class Counted(NamedTuple):
-    """A count. ``is_more``: more rows than were read may match."""
-
-    number: int
-    is_more: bool
-
-
-def count_schedules(session: Session, rows: Sequence[Hold]) -> Mapping[int, Counted]:
+def count_schedules(session: Session, rows: Sequence[Hold]) -> Mapping[int, BoundedCount]:
     """Return how many schedules with a next run each of these holds stops, by the id of the hold.
 
     At most COUNT_LIMIT schedules are read for each hold.
@@ -239,8 +233,8 @@ def _counts(some: Subquery) -> Select[Any]:
     return select(func.count().label("read_rows"), held).select_from(some)
 
 
-def _counted(row: Row) -> Counted:
-    return Counted(min(row.held, COUNT_LIMIT), row.read_rows > COUNT_LIMIT)
+def _counted(row: Row) -> BoundedCount:
+    return BoundedCount(count=row.held, exact=row.read_rows <= COUNT_LIMIT).cut(COUNT_LIMIT)
 
 
 def count_waiting_runs(session: Session) -> tuple[Mapping[str, int], bool]:

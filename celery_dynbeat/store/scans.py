@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, and_, case, func, literal, or_, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.filters import Order
+from celery_dynbeat.common.infos import BoundedCount
 from celery_dynbeat.db.models import Run, Schedule
 from celery_dynbeat.db.statements import capabilities_in
 
@@ -176,8 +177,8 @@ def _compared(scan: Scan, key: Key) -> tuple[Any, Any]:
     return scan.columns, tuple(values[column.key] for column in scan.columns)
 
 
-def count(session: Session, scan: Scan, *, limit: int) -> tuple[int, bool]:
-    """Return the number of matching rows among ``limit`` + 1, and whether there can be more.
+def count(session: Session, scan: Scan, *, limit: int) -> BoundedCount:
+    """Return the number of matching rows among ``limit`` + 1.
 
     Of runs, the newest are read.
     """
@@ -187,4 +188,4 @@ def count(session: Session, scan: Scan, *, limit: int) -> tuple[int, bool]:
         read = in_order(session, read, scan)
     few = read.select_from(scan.model).where(*scan.served).limit(limit + 1).subquery()
     number, found = session.execute(select(func.count(), func.sum(few.c.is_match))).one()
-    return int(found or 0), number > limit
+    return BoundedCount(count=int(found or 0), exact=number <= limit)

@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Thread
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.api.results import BoundedCount
+from celery_dynbeat.common.infos import BoundedCount
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.flower.charts import heat_map, histogram, lines, run_strip, timeline
 from celery_dynbeat.insights.charts import CalendarDay

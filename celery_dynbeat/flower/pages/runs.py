@@ -9,9 +9,10 @@ from typing import Any
 
 from celery_dynbeat.api.filters import search_keys, to_texts
 from celery_dynbeat.api.reading import count_runs, runs_page
-from celery_dynbeat.api.results import BatchInfo, BoundedCount, Page, RunInfo
+from celery_dynbeat.api.results import BatchInfo, Page, RunInfo
 from celery_dynbeat.common.errors import InvalidArgumentError, NotFoundError
 from celery_dynbeat.common.filters import RunFilter
+from celery_dynbeat.common.infos import BoundedCount
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.common.text import first_line
 from celery_dynbeat.flower.actions import ACTIONS, run_filter

@@ -14,9 +14,10 @@ from zoneinfo import ZoneInfo
 
 from celery_dynbeat.api.filters import from_texts, search_keys
 from celery_dynbeat.api.reading import count_schedules, schedule_filter, schedules_page
-from celery_dynbeat.api.results import BoundedCount, Page, ScheduleInfo
+from celery_dynbeat.api.results import Page, ScheduleInfo
 from celery_dynbeat.common.errors import InvalidArgumentError
 from celery_dynbeat.common.filters import ScheduleFilter
+from celery_dynbeat.common.infos import BoundedCount
 from celery_dynbeat.common.run_ids import created_at
 from celery_dynbeat.common.states import TIMED, UNFINISHED, State, Status, was_started
 from celery_dynbeat.common.text import cut, escape, format_duration

@@ -25,6 +25,7 @@ from sqlalchemy import ColumnElement, bindparam, func, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.filters import Order, RunFilter
+from celery_dynbeat.common.infos import ZERO, BoundedCount
 from celery_dynbeat.common.run_ids import created_at, first_run_id
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run
@@ -250,17 +251,16 @@ def _unfinished_scans(matching: RunFilter) -> Sequence[Scan]:
     return [unfinished_scan(matching), unfinished_scan(matching, has_schedule=False)]
 
 
-def count(session: Session, *, matching: RunFilter) -> tuple[int, bool]:
-    """Return the number of matching runs, and whether there can be more.
+def count(session: Session, *, matching: RunFilter) -> BoundedCount:
+    """Return the number of matching runs.
 
     At most MAX_SCANNED + 1 runs of the history are read.
     """
     of_all = matching.owner is None or matching.schedule_id is not None
     is_selected = matching.is_unfinished and (of_all or _has_few_unfinished(session, matching))
     read = _unfinished_scans(matching) if is_selected else [history_scan(session, matching)]
-    counts = [scans.count(session, scan, limit=scans.MAX_SCANNED) for scan in read]
-    total, is_more = sum(found for found, _ in counts), any(more for _, more in counts)
-    return min(total, scans.MAX_SCANNED), is_more or total > scans.MAX_SCANNED
+    counts = (scans.count(session, scan, limit=scans.MAX_SCANNED) for scan in read)
+    return sum(counts, ZERO).cut(scans.MAX_SCANNED)
 
 
 def count_batch(session: Session, *, batch_id: str, owner: str | None) -> Mapping[str, int]:

@@ -39,6 +39,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.filters import Order, ScheduleFilter
+from celery_dynbeat.common.infos import ZERO, BoundedCount
 from celery_dynbeat.common.states import State
 from celery_dynbeat.db import statements
 from celery_dynbeat.db.models import Hold, Schedule
@@ -262,10 +263,8 @@ def _held_owners(session: Session, matching: ScheduleFilter, *, since: str | Non
     return _HeldOwners(found, is_more=len(found) == _MAX_OWNERS)
 
 
-def count(
-    session: Session, *, matching: ScheduleFilter, limit: int | None = None
-) -> tuple[int, bool]:
-    """Return the number of matching schedules, and whether there can be more.
+def count(session: Session, *, matching: ScheduleFilter, limit: int | None = None) -> BoundedCount:
+    """Return the number of matching schedules.
 
     At most ``limit`` + 1 schedules are read, by default MAX_SCANNED + 1. Of a rare state they lie
     anywhere in the table.
@@ -273,25 +272,25 @@ def count(
     limit = scans.MAX_SCANNED if limit is None else limit
     in_effect = _in_effect(session, matching)
     if in_effect is None:
-        return 0, False
+        return ZERO
     matching = in_effect
     if matching.state == State.HELD:
         return _count_held(session, matching, limit)
-    found, is_more = scans.count(session, _counted(session, matching), limit=limit)
-    return min(found, limit), is_more
+    return scans.count(session, _counted(session, matching), limit=limit).cut(limit)
 
 
-def _count_held(session: Session, matching: ScheduleFilter, limit: int) -> tuple[int, bool]:
+def _count_held(session: Session, matching: ScheduleFilter, limit: int) -> BoundedCount:
     """Count the schedules of the first held owners."""
-    held, total = _held_owners(session, matching, since=None), 0
+    held = _held_owners(session, matching, since=None)
+    total = BoundedCount(count=0, exact=not held.is_more)
     for owner in held.owners:
         of_owner = replace(matching, owner=owner, state=State.ACTIVE)
         scan = _scan(session, of_owner, Order.OWNER)
-        found, is_more = scans.count(session, scan, limit=limit)
+        found = scans.count(session, scan, limit=limit)
         total += found
-        if is_more or total > limit:
-            return min(total, limit), True
-    return total, held.is_more
+        if not found.exact or total.count > limit:
+            break
+    return total.cut(limit)
 
 
 def _counted(session: Session, matching: ScheduleFilter) -> Scan:

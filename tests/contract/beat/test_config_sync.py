@@ -328,12 +328,12 @@ def test_status_shows_refused_entries_with_the_reason_and_the_fix(start, own, dy
     names = [f"n{number}" for number in range(MAX_NAMED + 1)]
     start(**dict.fromkeys(names, ENTRY), paused=ENTRY)
     own.pause("paused", reason="incident")
-    assert status(dynbeat)[0]["schedules"]["refused"] == {"count": 0, "more": False}
+    assert status(dynbeat)[0]["schedules"]["refused"] == {"count": 0, "exact": True}
 
     start(**dict.fromkeys(names, INVALID), paused=INVALID)
 
     report, text = status(dynbeat)
-    assert report["schedules"]["refused"] == {"count": len(names), "more": False}
+    assert report["schedules"]["refused"] == {"count": len(names), "exact": True}
     assert [each["name"] for each in report["schedules"]["refused_first"]] == names[:MAX_NAMED]
     assert report["schedules"]["refused_first"][0]["reason"].startswith("relative = True: ")
     (warning,) = [each for each in report["warnings"] if each["code"] == "entries_refused"]

@@ -14,12 +14,13 @@ from celery import Celery
 
 from celery_dynbeat import Cron, Dynbeat, Every, Once
 from celery_dynbeat.cli.status import as_dict
+from celery_dynbeat.common.infos import BoundedCount
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.health.checks import evaluate
 from celery_dynbeat.health.probes import collect_health
 from celery_dynbeat.store import health, nodes
-from celery_dynbeat.store.health import MAX_COUNTED, MAX_NAMED, Count
+from celery_dynbeat.store.health import MAX_COUNTED, MAX_NAMED
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.ended_runs import start
 from tests.support.servers.machine import free_port
@@ -93,19 +94,19 @@ def test_an_idle_installation_with_a_beat_and_a_worker_is_healthy(dynbeat):
     assert report["notifier"] == "polling"
     assert report["database"]["revision"] == report["database"]["needed_revision"]
     assert report["schedules"] == {
-        "due": {"count": 0, "more": False},
+        "due": {"count": 0, "exact": True},
         "oldest_due_at": None,
         "lag_seconds": None,
-        "quarantined": {"count": 0, "more": False},
+        "quarantined": {"count": 0, "exact": True},
         "quarantined_first": [],
         "unsupported_trigger": [],
-        "refused": {"count": 0, "more": False},
+        "refused": {"count": 0, "exact": True},
         "refused_first": [],
         "lost_first": [],
-        "failing": {"count": 0, "more": False},
+        "failing": {"count": 0, "exact": True},
         "failing_first": [],
     }
-    assert report["holds"] == {"count": {"count": 0, "more": False}, "first": []}
+    assert report["holds"] == {"count": {"count": 0, "exact": True}, "first": []}
     assert report["unserved"] == {"queues": None, "tasks": None}
 
 
@@ -199,7 +200,7 @@ def test_a_due_schedule_that_no_beat_claims_is_late(dynbeat, mine, clock, workin
     late = status_json(dynbeat)
 
     assert in_time["healthy"]
-    assert in_time["schedules"]["due"] == {"count": 1, "more": False}
+    assert in_time["schedules"]["due"] == {"count": 1, "exact": True}
     assert in_time["schedules"]["lag_seconds"] == MAX_LAG.total_seconds()
     assert codes(late) == ["schedules_late"]
     assert late["schedules"]["oldest_due_at"] == (START + MINUTE).isoformat()
@@ -224,7 +225,7 @@ def test_a_schedule_that_beat_sent_is_not_late(dynbeat, mine, clock, beat, worki
 
     report = status_json(dynbeat)
     assert report["healthy"]
-    assert report["runs"]["sent"] == {"count": 1, "more": False}
+    assert report["runs"]["sent"] == {"count": 1, "exact": True}
 
 
 def test_an_overdue_run_that_no_beat_resends_is_a_problem(dynbeat, mine, clock, working_nodes):
@@ -240,7 +241,7 @@ def test_an_overdue_run_that_no_beat_resends_is_a_problem(dynbeat, mine, clock, 
     overdue = status_json(dynbeat)
 
     assert in_time["healthy"]
-    assert in_time["runs"]["overdue"] == {"count": 1, "more": False}
+    assert in_time["runs"]["overdue"] == {"count": 1, "exact": True}
     assert codes(overdue) == ["runs_overdue"]
     assert overdue["runs"]["overdue_since"] == START.isoformat()
 
@@ -323,11 +324,11 @@ def test_counting_stops_at_the_limit_and_sets_more(dynbeat, monkeypatch):
 
     report = status_json(dynbeat)
 
-    three = {"count": 3, "more": True}
+    three = {"count": 3, "exact": False}
     assert report["schedules"]["due"] == three
     assert report["runs"]["overdue"] == three
-    assert report["runs"]["pending"]["more"]
-    assert (str(Count(3, more=True)), str(Count(3))) == ("3+", "3")
+    assert not report["runs"]["pending"]["exact"]
+    assert (str(BoundedCount(count=3, exact=False)), str(BoundedCount(count=3))) == ("3+", "3")
 
 
 @pytest.mark.usefixtures("working_nodes")
@@ -346,7 +347,7 @@ def test_quarantined_schedules_are_counted_and_the_first_ones_are_named(dynbeat,
 
     assert report["healthy"]
     assert codes(report, "warnings") == ["schedules_quarantined"]
-    assert report["schedules"]["quarantined"] == {"count": MAX_COUNTED, "more": True}
+    assert report["schedules"]["quarantined"] == {"count": MAX_COUNTED, "exact": False}
     first = report["schedules"]["quarantined_first"]
     assert len(first) == MAX_NAMED
     assert first[0] == {**first[0], "owner": "user:42", "error": "E: no\nmore"}
@@ -403,7 +404,7 @@ def test_failing_schedules_are_a_warning_with_the_last_error(dynbeat, mine, beat
     assert "schedules_failing" in codes(report, "warnings")
     (hint,) = (one["hint"] for one in report["warnings"] if one["code"] == "schedules_failing")
     assert "`celery -A your_app dynbeat list --all-owners --state failing`" in hint
-    assert report["schedules"]["failing"] == {"count": 1, "more": False}
+    assert report["schedules"]["failing"] == {"count": 1, "exact": True}
     (first,) = report["schedules"]["failing_first"]
     assert (first["owner"], first["name"], first["error"]) == ("user:42", "n", "ValueError: no")
     assert first["since"] == (START + MINUTE).isoformat()
@@ -431,7 +432,7 @@ def test_holds_are_a_warning_with_who_and_why(dynbeat, mine, clock):
     assert (
         "hold --release --owner user:42` ends the hold of owner" in (later["warnings"][0]["hint"])
     )
-    assert report["holds"]["count"] == {"count": 2, "more": False}
+    assert report["holds"]["count"] == {"count": 2, "exact": True}
     assert report["holds"]["first"] == [
         {
             "owner": None,

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 from celery_dynbeat import Every
-from celery_dynbeat.api.results import BatchInfo, Info, Page, RunInfo
+from celery_dynbeat.api.results import BatchInfo, Page, RunInfo
+from celery_dynbeat.common.infos import Info
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

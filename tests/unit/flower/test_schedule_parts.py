@@ -3,7 +3,8 @@
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.api.results import BoundedCount, ChangeInfo
+from celery_dynbeat.api.results import ChangeInfo
+from celery_dynbeat.common.infos import BoundedCount
 from celery_dynbeat.flower.pages.schedule import (
     changed_fields,
     day_title,

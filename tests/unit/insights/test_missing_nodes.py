@@ -5,10 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from celery_dynbeat.common.infos import ZERO
 from celery_dynbeat.db.models import Node, NodeKind
 from celery_dynbeat.health.checks import HealthReport, evaluate
 from celery_dynbeat.health.nodes import Limits, missing_nodes, seen
-from celery_dynbeat.store.health import Count, Tables
+from celery_dynbeat.store.health import Tables
 
 NOW = datetime(2026, 11, 23, 9, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -104,10 +105,10 @@ def clock_warnings(nodes):
         **{
             **dict.fromkeys(Tables.__slots__, ()),
             "nodes": nodes,
-            "runs": defaultdict(lambda: Count(0)),
-            **dict.fromkeys(("due", "quarantined", "overdue", "refused", "failing"), Count(0)),
+            "runs": defaultdict(lambda: ZERO),
+            **dict.fromkeys(("due", "quarantined", "overdue", "refused", "failing"), ZERO),
             **dict.fromkeys(("oldest_due_at", "overdue_since", "application", "tz_release")),
-            "holds": Count(0),
+            "holds": ZERO,
         }
     )
     report = HealthReport(now=NOW, tables=tables, limits=limits())

@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from celery_dynbeat.api.results import BoundedCount
+from celery_dynbeat.common.infos import BoundedCount
 from celery_dynbeat.flower.charts.heat_map import heat_map
 from celery_dynbeat.flower.charts.histogram import histogram
 from celery_dynbeat.flower.charts.lines import LineDot, LinePoint, line_chart, sparkline

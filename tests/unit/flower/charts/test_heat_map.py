@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dynbeat.api.results import BoundedCount
+from celery_dynbeat.common.infos import BoundedCount
 from celery_dynbeat.flower.charts.heat_map import heat_map
 from celery_dynbeat.insights.charts import CalendarDay
 from tests.support.chart_elements import length, parse, with_class
