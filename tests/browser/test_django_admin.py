@@ -1,12 +1,12 @@
 """Django's admin and the element of a rule in a real browser, under a strict CSP."""
 
-from urllib.parse import quote
+import json
 from zoneinfo import ZoneInfo
 
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from celery_dynbeat import NotFoundError
+from celery_dynbeat import Cron, NotFoundError, Trigger
 from tests.support.applications import application
 from tests.support.browsers import NARROW, WIDE
 from tests.support.django_site import django_site
@@ -102,7 +102,7 @@ def test_an_error_stands_at_its_field(opened, mine):
     browser.find(".field-rule .errorlist", text="Check its hour")
     looked_at(browser, "django-error")
     with pytest.raises(NotFoundError):
-        mine.bound().get("wrong")
+        mine.get("wrong")
 
 
 def test_a_rule_without_a_preset_is_not_rewritten(opened, mine):
@@ -157,34 +157,85 @@ def test_the_history_and_a_run_are_linked(opened, mine):
     browser.find("#content a[href*='/schedule/']", text="user:1/failing")
 
 
-@pytest.mark.parametrize(
-    ("rule", "preset", "edited"),
-    [
-        ("PT90M", "every", None),
-        ("TZ=Asia/Seoul P2D", "every", None),
-        ("5 9 * * *", "daily", None),
-        ("CRON_TZ=Asia/Seoul 0 9 * * mon-fri", "weekdays", None),
-        ("0 9 * * sat,sun", "weekly", None),
-        ("0 9 L * *", "monthly", None),
-        ("2030-12-24T18:00:00Z", "once", None),
-        ("0 9 1,15 * *", "custom", None),
-        ("*/5 * * * *", "custom", None),
-        ("@daily", "custom", None),
-        ('{"kind": "cron", "spec": "0 9 * * *"}', "daily", '{"kind":"cron","spec":"30 7 * * *"}'),
-        ("0 9 * * *", "daily", "30 7 * * *"),
-        ("CRON_TZ=UTC 0 9 31 * *", "monthly", "CRON_TZ=UTC 30 7 31 * *"),
-    ],
-)
-def test_the_element_keeps_a_rule_until_it_is_edited(browser, address, rule, preset, edited):
-    browser.open(f"{address}/form?rule={quote(rule)}")
-    choice = browser.find("select[aria-label='How often']")
-    assert (choice.get_attribute("value"), value_of(browser)) == (preset, rule)
-    if edited is not None:
-        browser.driver.execute_script(
-            "const time = document.querySelector('[type=time]'); time.value = '07:30';"
-            "time.dispatchEvent(new Event('input', {bubbles: true}))"
-        )
-        assert value_of(browser) == edited
+#: A value -> the preset that shows it.
+KEPT = {
+    "PT90M": "every",
+    "TZ=Asia/Seoul P2D": "every",
+    "5 9 * * *": "daily",
+    "CRON_TZ=Asia/Seoul 0 9 * * mon-fri": "weekdays",
+    "0 9 * * sat,sun": "weekly",
+    "0 9 l * *": "monthly",
+    "2030-12-24T18:00:00Z": "once",
+    "0 9 1,15 * *": "custom",
+    "0 9 L * mon": "custom",
+    "TZ=Asia/Seoul PT5M": "custom",
+    "@daily": "custom",
+    "full moon": "custom",
+    '{"kind":"cron","spec":"0 9 * * *"}': "daily",
+    '{"kind":"any_of","triggers":[]}': "custom",
+}
+#: A preset with its choices -> the text that they write, and its words.
+WRITTEN = [
+    ({"preset": "every", "count": "5", "unit": "M"}, "PT5M", "Every 5 minutes"),
+    ({"preset": "every", "count": "2", "unit": "D"}, "TZ=Asia/Seoul P2D", "Every 2 days"),
+    ({"preset": "daily"}, "CRON_TZ=Asia/Seoul 30 7 * * *", "At 07:30 every day"),
+    ({"preset": "weekdays"}, "CRON_TZ=Asia/Seoul 30 7 * * mon-fri", "At 07:30, Monday to Friday"),
+    (
+        {"preset": "weekly"},
+        "CRON_TZ=Asia/Seoul 30 7 * * mon,tue,wed,thu,fri",
+        "At 07:30, Monday to Friday",
+    ),
+    (
+        {"preset": "monthly", "monthDay": "L"},
+        "CRON_TZ=Asia/Seoul 30 7 L * *",
+        "At 07:30, on the last day of the month",
+    ),
+    (
+        {"preset": "once", "instant": "2030-12-24T18:00"},
+        "TZ=Asia/Seoul 2030-12-24T18:00",
+        "Once at 2030-12-24",
+    ),
+]
+CHOOSE = """
+    const rule = document.querySelector("dynbeat-rule");
+    const labels = {preset: "How often", count: "Number", unit: "Unit", monthDay: "on day",
+        zone: "Time zone"};
+    const chosen = {zone: "Asia/Seoul", time: "07:30", ...arguments[0]};
+    for (const [name, value] of Object.entries(chosen)) {
+        const types = {time: "[type=time]", instant: "[type=datetime-local]"};
+        const part = rule.querySelector(types[name] || `[aria-label="${labels[name]}"]`);
+        part.value = value;
+        part.dispatchEvent(new Event("input", {bubbles: true}));
+    }
+    return rule.value;
+"""
+
+
+def test_the_element_keeps_a_rule_until_it_is_edited(browser, address):
+    browser.open(f"{address}/form")
+    browser.find("select[aria-label='How often']")
+    script = """
+        const rule = document.querySelector("dynbeat-rule");
+        rule.value = arguments[0];
+        return [rule.value, rule.querySelector("select").value];
+    """
+    shown = [tuple(browser.driver.execute_script(script, rule)) for rule in KEPT]
+    assert dict(shown) == KEPT
+
+
+def test_the_library_reads_what_the_element_writes(browser, address):
+    browser.open(f"{address}/form")
+    browser.find("select[aria-label='How often']")
+    for chosen, text, words in WRITTEN:
+        written = browser.driver.execute_script(CHOOSE, chosen)
+        assert written == text
+        assert Trigger.from_text(written, timezone="Asia/Seoul").describe().startswith(words)
+    browser.driver.execute_script(
+        "document.querySelector('dynbeat-rule').value = arguments[0]", "{}"
+    )
+    written = browser.driver.execute_script(CHOOSE, {"preset": "daily"})
+    # A value that was JSON stays JSON.
+    assert Trigger.from_json(json.loads(written)) == Cron("30 7 * * *", timezone="Asia/Seoul")
 
 
 def test_the_element_is_a_field_of_any_form(browser, address):
