@@ -433,6 +433,8 @@ class ScheduleAdmin(DynbeatAdmin):
         try:
             response: HttpResponse = super().changeform_view(request, *args, **kwargs)
         except DynbeatError as error:
+            if request.method != "POST":
+                raise
             self.message_user(request, user_message(error), messages.ERROR)
             return HttpResponseRedirect(request.get_full_path())
         return response

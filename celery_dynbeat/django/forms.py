@@ -55,7 +55,7 @@ LABELS = {
     "weekdays": _("Monday to Friday"),
     "weekly": _("Every week"),
     "zone": _("Time zone"),
-    "zoneHint": _("of the owner"),
+    "zoneHint": _("default"),
 }
 
 

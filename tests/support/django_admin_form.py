@@ -15,8 +15,9 @@ from django.test.utils import setup_test_environment
 from django.utils.translation import override
 
 from celery_dynbeat import Dynbeat
+from celery_dynbeat.django.fields import TriggerTextField
 from celery_dynbeat.testing import ManualBeat
-from tests.support.django_admin import client_of, make_dynbeat, settings
+from tests.support.django_admin import client_of, error_of, make_dynbeat, settings
 from tests.support.django_project import configure, run_project
 
 URL, RUNS = "/admin/dynbeat/schedule/", "/admin/dynbeat/run/"
@@ -133,6 +134,13 @@ def seen(dynbeat: Dynbeat) -> dict[str, Any]:
             "tag=a",
         )
     ]
+    field = TriggerTextField()
+    cleaned = ("5m", "2030-01-01T09:00")
+    found["field"] = [
+        type(field.formfield()).__name__,
+        *(field.clean(each, None) for each in cleaned),
+    ]
+    found["field"].append(error_of(lambda: field.clean("soon", None)))
     found["tenant"] = _seen_by_tenant(dynbeat, new | typed)
     return found
 

@@ -45,5 +45,7 @@ def test_the_form_writes_each_field_with_the_api(request, backend):
     assert seen["runs"][1].endswith("It has already ended.")
     assert seen["history"] == [True, True]
     assert seen["filters"] == [2, 0, 2, 2, 2]
+    # An instant is in the TIME_ZONE of Django, Asia/Seoul.
+    assert seen["field"] == ["TriggerField", "PT5M", "2030-01-01T00:00:00Z", "ValidationError"]
     # Another tenant's schedule is a redirect to the index, as a missing one.
     assert seen["tenant"] == [["owner"], None, ["b"], [302, 302], False]

@@ -17,7 +17,7 @@
         monthly: "Every month", never: "It never fires.", next: "Next", number: "Number",
         once: "Once", preset: "How often", rule: "Rule", unavailable: "There is no preview.",
         unit: "Unit", unitDays: "days", weekdays: "Monday to Friday", weekly: "Every week",
-        zone: "Time zone", zoneHint: "of the owner"
+        zone: "Time zone", zoneHint: "default"
     };
     const PRESETS = ["every", "daily", "weekdays", "weekly", "monthly", "once", "custom"];
     const SHOWN = {
