@@ -1,5 +1,6 @@
 """The optional Django app: tables by ``migrate``, and schedules and runs in Django's admin."""
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -8,17 +9,21 @@ from typing import Any
 
 from celery.app.defaults import DEFAULTS
 from django.apps import AppConfig, apps
+from django.conf import settings as django_settings
 from django.core import checks
 from django.db import DEFAULT_DB_ALIAS, NotSupportedError, connections, router
 from django.db.models.signals import post_migrate, pre_delete, pre_save
 from django.utils.translation import gettext_lazy
 
-from celery_dynbeat.common.errors import DynbeatError
+from celery_dynbeat.common.errors import ConfigurationError, DynbeatError, SchemaError
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db import TableNames, alias_of, django_databases, schema
 from celery_dynbeat.django.application import project_dynbeat
 from celery_dynbeat.django.sessions import current_session
 from celery_dynbeat.process.context import Context
+
+#: The name of the entry point, and the same scheduler as a path.
+ALIAS_OF_SCHEDULER, SCHEDULER = "dynbeat", "celery_dynbeat:DatabaseScheduler"
 
 
 class DynbeatConfig(AppConfig):
@@ -34,12 +39,18 @@ class DynbeatConfig(AppConfig):
         post_migrate.connect(upgrade_tables, sender=self, dispatch_uid="celery_dynbeat.upgrade")
         checks.register(check_application)
         checks.register(check_relations, checks.Tags.models)
+        checks.register(check_tenants)
+        checks.register(check_tables, checks.Tags.database)
         for model in self.get_models():
             pre_save.connect(refuse, sender=model, dispatch_uid="celery_dynbeat.save")
             pre_delete.connect(refuse, sender=model, dispatch_uid="celery_dynbeat.delete")
         dynbeat = project_dynbeat()
         if dynbeat is None:
             return
+        conf = dynbeat.app.conf
+        if conf.beat_scheduler == ALIAS_OF_SCHEDULER and apps.is_installed("django_celery_beat"):
+            # Its admin imports the name of the setting, and the alias is no module.
+            conf.beat_scheduler = SCHEDULER
         # check_application reports invalid settings.
         with suppress(DynbeatError):
             place_tables(dynbeat.context.settings)
@@ -133,11 +144,57 @@ def _relations() -> Iterator[tuple[Any, Any]]:
                 yield field, remote.model
 
 
+def check_tables(databases: Any = None, **_: Any) -> list[checks.CheckMessage]:
+    """Return an error if the tables are missing, or of an older version.
+
+    For ``manage.py check --database ALIAS``, which connects. With a URL other than
+    ``django://ALIAS`` there is nothing to check.
+    """
+    dynbeat = project_dynbeat()
+    if dynbeat is None:
+        return []
+    alias = alias_of(dynbeat.context.settings.database_url)
+    if alias is None or alias not in (databases or ()):
+        return []
+    if not router.allow_migrate(alias, DynbeatConfig.label):
+        return []
+    try:
+        schema.check(dynbeat.context.database)
+    except SchemaError as error:
+        hint = "run `manage.py migrate`, or `dynbeat schema upgrade`"
+        return [checks.Error(str(error), hint=hint, id="dynbeat.E004")]
+    # check_application reports it.
+    except ConfigurationError:
+        pass
+    return []
+
+
+def check_tenants(**_: Any) -> list[checks.CheckMessage]:
+    """Return an error if django-tenants would put the tables into the schema of each tenant.
+
+    One beat reads one set of tables.
+    """
+    tenant_apps = {*getattr(django_settings, "TENANT_APPS", ())}
+    if tenant_apps.isdisjoint({DynbeatConfig.name, DynbeatConfig.__module__.partition(".")[0]}):
+        return []
+    text = "the app of dynbeat is in TENANT_APPS, and one beat reads one set of tables"
+    hint = (
+        "put it into SHARED_APPS, let the owner name the tenant, as in f'{tenant.schema_name}:1',"
+    )
+    hint += " and restrict get_owners() of the admin to the owners of a tenant"
+    return [checks.Error(text, hint=hint, id="dynbeat.E003")]
+
+
+def _is_ours(scheduler: object) -> bool:
+    """Return whether a value of ``beat_scheduler``, a name or a class, is the one of dynbeat."""
+    module = scheduler if isinstance(scheduler, str) else getattr(scheduler, "__module__", "")
+    root = re.split(r"[.:]", str(module))[0]
+    return root == "celery_dynbeat" or scheduler == ALIAS_OF_SCHEDULER
+
+
 def _left_over(context: Context) -> list[checks.CheckMessage]:
     """Return a warning if django-celery-beat is installed and beat does not read its tables."""
-    scheduler = str(context.app.conf.beat_scheduler)
-    is_ours = scheduler == "dynbeat" or scheduler.startswith("celery_dynbeat.")
-    if not is_ours or not apps.is_installed("django_celery_beat"):
+    if not _is_ours(context.app.conf.beat_scheduler) or not apps.is_installed("django_celery_beat"):
         return []
     text = "django_celery_beat is installed, and beat does not read its tables: its admin and code"
     text += " that saves a PeriodicTask schedule nothing"

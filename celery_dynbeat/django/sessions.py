@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
+from django.utils.asyncio import async_unsafe
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.orm import Session, SessionTransaction
@@ -32,6 +33,10 @@ ALIAS = "dynbeat_alias"
 _OF_SAVEPOINTS = ("SAVEPOINT", "ROLLBACK TO", "RELEASE")
 
 
+@async_unsafe(
+    "a call of dynbeat would block the event loop: use AsyncDynbeat, or call it with"
+    " asgiref.sync.sync_to_async"
+)
 def current_session(using: str = DEFAULT_DB_ALIAS) -> Session | None:
     """Return the session on Django's transaction of the database ``using``; None outside atomic().
 
@@ -43,13 +48,25 @@ def current_session(using: str = DEFAULT_DB_ALIAS) -> Session | None:
     continues. If the database has rolled back more than the call, as MySQL does after a deadlock,
     Django's transaction can no longer commit. This function then raises Django's
     TransactionManagementError, as Django's own queries do. Raises ConfigurationError for a driver
-    that is not supported.
+    that is not supported, and SynchronousOnlyOperation in a thread with a running event loop.
     """
     connection = connections[using]
     if not connection.in_atomic_block:
+        _refuse_other_transaction(using)
         return None
     connection.validate_no_broken_transaction()
     return _registered(connection) or _make(using)
+
+
+def _refuse_other_transaction(using: str) -> None:
+    """Raise ConfigurationError if a transaction of another alias is open: a call cannot join it."""
+    for other in connections.all(initialized_only=True):
+        if other.alias != using and other.in_atomic_block and not is_in_testcase(other):
+            raise ConfigurationError(
+                f"a transaction of Django's database {other.alias!r} is open, and a call cannot"
+                f" join it, because the schedules are in {using!r}: call it in"
+                f" transaction.atomic(using={using!r}), or after the transaction"
+            )
 
 
 @contextmanager

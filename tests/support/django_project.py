@@ -5,6 +5,7 @@
 Writes what it saw as JSON. A URL of MySQL or MariaDB names the driver that Django uses.
 """
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -330,12 +331,29 @@ def mismatched(project: Project) -> dict[str, Any]:
         found["error"] = refused()
     with joining("other"), transaction.atomic():
         found["alias"] = refused()
+    with transaction.atomic(using="other"):
+        found["other"] = refused()
+        with transaction.atomic():
+            found["both"] = refused()
+            transaction.set_rollback(True)
     transaction.set_autocommit(False)
     found["autocommit"] = refused()
     transaction.rollback()
     transaction.set_autocommit(True)
+    found["async"] = asyncio.run(in_event_loop(project.mine.list))
     found["names"] = project.names()[0]
     return found
+
+
+async def in_event_loop(call: Callable[[], object]) -> str:
+    """Return the error of Django that a call raises in an event loop."""
+    from django.core.exceptions import SynchronousOnlyOperation
+
+    try:
+        call()
+    except SynchronousOnlyOperation as error:
+        return str(error)
+    return ""
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 PROJECT = """
-import json, sys
+import json, os, sys
 from functools import partial
 from celery import Celery
 from django.core.checks import run_checks
@@ -18,7 +18,8 @@ from tests.support.django_project import configure
 
 app = Celery("project", broker="memory://")
 app.conf.dynbeat_database_url = sys.argv[1]
-schedulers = {"dynbeat": "dynbeat", "theirs": "django", "unset": "celery.beat:PersistentScheduler"}
+schedulers = {"theirs": "django", "unset": "celery.beat:PersistentScheduler"}
+schedulers |= {each: each for each in sys.argv if "dynbeat" in each and "sql" not in each}
 named = [each for name, each in schedulers.items() if name in sys.argv]
 app.conf.beat_scheduler = named[0] if named else "other:Scheduler"
 joins = {"join": current_session, "other": partial(current_session, using="other")}
@@ -26,12 +27,21 @@ joined = [function for name, function in joins.items() if name in sys.argv]
 dynbeat = Dynbeat(app, current_session=joined[0] if joined else None)
 more = [each for each in sys.argv if each in {"django_celery_beat", "shop"}]
 configure(
-    "sqlite:///never-created.sqlite3",
+    f"sqlite:///{os.environ['FOLDER']}/project.sqlite3",
     use_tz=True,
     INSTALLED_APPS=["celery_dynbeat" if "short" in sys.argv else "celery_dynbeat.django", *more],
     DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
+    TENANT_APPS=["celery_dynbeat.django"] if "tenants" in sys.argv else [],
 )
-found = [each for each in run_checks() if each.id.startswith("dynbeat.")]
+if "tables" in sys.argv:
+    from django.core.management import call_command
+    call_command("migrate", verbosity=0)
+databases = ["default"] if {"tables", "no tables"} & {*sys.argv} else None
+if "django_celery_beat" in sys.argv and "other" not in sys.argv:
+    # Its admin does it.
+    from django_celery_beat.utils import is_database_scheduler
+    assert not is_database_scheduler(app.conf.beat_scheduler)
+found = [each for each in run_checks(databases=databases) if each.id.startswith("dynbeat.")]
 json.dump([each.msg if each.obj is None else str(each.obj) for each in found], sys.stdout)
 """
 
@@ -59,7 +69,7 @@ class Proxy(Schedule):
 def errors_with(url, *arguments, folder=None):
     # Models of django-celery-beat emit deprecation warnings.
     command = [sys.executable, "-W", "ignore", "-c", PROJECT, url, *arguments]
-    environment = {**os.environ, "PYTHONPATH": "" if folder is None else str(folder)}
+    environment = {**os.environ, "PYTHONPATH": str(folder or ""), "FOLDER": str(folder or "")}
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=100, check=False, env=environment
     )
@@ -107,8 +117,17 @@ def test_a_constraint_on_a_table_of_dynbeat_is_an_error_of_its_field(tmp_path):
     assert sorted(errors) == [f"shop.{each}" for each in fields]
 
 
-@pytest.mark.parametrize(("scheduler", "count"), [("dynbeat", 1), ("other", 0)])
+@pytest.mark.parametrize(
+    ("scheduler", "count"),
+    [
+        ("dynbeat", 1),
+        ("celery_dynbeat:DatabaseScheduler", 1),
+        ("celery_dynbeat.beat.scheduler.DatabaseScheduler", 1),
+        ("other", 0),
+    ],
+)
 def test_django_celery_beat_without_effect_is_a_warning(scheduler, count):
+    """Its admin imports the name of the scheduler, which the project does here."""
     warnings = errors_with("sqlite:///other.db", "django_celery_beat", scheduler)
 
     assert [each[:31] for each in warnings] == ["django_celery_beat is installed"] * count
@@ -122,6 +141,7 @@ def test_django_celery_beat_without_effect_is_a_warning(scheduler, count):
         (["django://other", "other"], None),
         (["django://default", "join", "unset"], "beat_scheduler is not set"),
         (["django://default", "join", "theirs"], "beat_scheduler = 'django'"),
+        (["django://default", "join", "tenants"], "the app of dynbeat is in TENANT_APPS"),
         # By the name of the package, it is the same app.
         (["django://reports", "short"], "django://reports: DATABASES has no alias"),
     ],
@@ -130,3 +150,11 @@ def test_each_setting_that_leaves_schedules_without_effect_is_reported(arguments
     reported = errors_with(*arguments)
 
     assert [each[: len(begin or "")] for each in reported][-1:] == ([begin] if begin else [])
+
+
+def test_tables_that_are_missing_are_an_error_of_a_check_of_the_database(tmp_path):
+    missing = errors_with("django://default", "join", "no tables", folder=tmp_path)
+    (text,) = missing
+    assert "has no tables" in text
+
+    assert errors_with("django://default", "join", "tables", folder=tmp_path) == []

@@ -73,4 +73,7 @@ def test_a_schedule_commits_and_rolls_back_with_the_rows_of_the_project(seen, ba
         assert "current_session joins a transaction of the database" in found["error"]
         for name in ("alias", "autocommit"):
             assert found[name].startswith("a transaction of Django's database 'default' is open")
+        assert found["other"].startswith("a transaction of Django's database 'other' is open")
+        assert found["both"] == ""
+        assert "use AsyncDynbeat" in found["async"]
         assert found["names"] == []
