@@ -14,9 +14,7 @@ from tests.support.combinations import FAULTS_VARIABLE
 ESSENTIAL = (
     "killed_in_a_pass_loses_and_duplicates_no_run[postgresql-redis-committed-one-beat]",
     "killed_in_a_pass_loses_and_duplicates_no_run[postgresql-redis-published-one-beat]",
-    "killed_in_a_batch_of_a_rerun_loses_and_duplicates_no_run[postgresql-redis-swept]",
     "after_a_kill_during_publish",
-    "killed_in_a_sweep_loses_and_duplicates_no_run[postgresql-redis-one-beat]",
     "suspended_for_longer_than_all_timeouts_duplicates_no_run[postgresql-redis-committed]",
     "runs_whose_messages_were_lost_start_once",
     "a_pass_reconnects_when_redis_stops_answering",
@@ -32,13 +30,10 @@ ESSENTIAL = (
     "rabbitmq_redelivers_unacknowledged_starts_again[postgresql-rabbitmq-pool-killed]",
     "redis_redelivers_unacknowledged_starts_again[postgresql-redis-orphans]",
     "idempotent_runs_of_a_killed_worker_start_once_more[postgresql-redis-prefork]",
-    "rabbitmq_redelivers_at_once_start_again_only_after_the_node_timeout[postgresql-rabbitmq-prefork]",
-    "whose_message_goes_to_another_worker_starts_again_on_redis",
     "whose_message_goes_to_another_worker_starts_again_on_rabbitmq",
     "of_a_recycled_pool_process_is_written_by_its_worker[postgresql-redis-max_tasks]",
     "pool_that_cannot_terminate_warns_once",
     "late_outcome_of_an_attempt_does_not_change_the_next",
-    "late_retry_of_an_attempt_starts_nothing",
     "row_of_beat_shows_an_unreachable_broker",
     "random_edits_and_faults",
 )

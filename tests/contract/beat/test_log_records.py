@@ -65,6 +65,15 @@ def test_republished(mine, beat, fields):
     assert [(each["schedule"], each["run_id"]) for each in runs] == [("digest", run.id)]
 
 
+def test_held(mine, clock, beat, fields):
+    mine.create("digest", task="t", trigger=MINUTELY)
+    mine.hold(reason="the mail server is down")
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+
+    assert fields("schedules_held", "schedules") == (1,)
+
+
 def test_lost(begun, clock, beat, fields):
     _, run = begun
     clock.advance(timedelta(minutes=10))
