@@ -24,8 +24,7 @@ from celery_dynbeat.common.text import counted, described_owner, format_duration
 if TYPE_CHECKING:
     from celery_dynbeat.health.checks import DatabaseStatus, Evaluation, HealthReport
     from celery_dynbeat.health.nodes import SeenNode
-    from celery_dynbeat.store.health import Tables
-    from celery_dynbeat.store.sizes import TableSize
+    from celery_dynbeat.store.health import Tables, TableSize
 
 INDENT = 12
 #: Queues and tasks in the JSON output.
@@ -207,11 +206,11 @@ def _show_health(cli: Invocation, max_lag: float | None, *, sizes: bool) -> None
 
 
 def _sizes(cli: Invocation) -> Sequence["TableSize"]:
-    from celery_dynbeat.store import sizes  # noqa: PLC0415
+    from celery_dynbeat.store import health  # noqa: PLC0415
 
     context = cli.dynbeat.context
     read = partial(
-        sizes.read,
+        health.table_sizes,
         now=context.clock.now(),
         history=context.settings.history_retention,
         audit=context.settings.audit_retention,

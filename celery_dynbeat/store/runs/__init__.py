@@ -563,6 +563,16 @@ def newest_unfinished(
     return statements.lateral_for_each(Schedule.id, schedule_ids, newest)
 
 
+def order_of_unfinished(session: Session) -> tuple[Any, ...]:
+    """Return the order in which the database reads unfinished runs from their index.
+
+    MariaDB sorts all rows if the order begins with a column that is NULL in each of them.
+    PostgreSQL needs this column.
+    """
+    has_partial = capabilities_in(session).has_partial_indexes
+    return UNFINISHED_ORDER if has_partial else UNFINISHED_ORDER[1:]
+
+
 def oldest_unfinished(session: Session, *, schedule_id: int, limit: int) -> Sequence[Run]:
     """Return up to ``limit`` unfinished runs of a schedule, the first created first."""
     unfinished = (Run.finished_at.is_(None), Run.schedule_id == schedule_id)

@@ -51,6 +51,7 @@ from celery_dynbeat.store.runs import (
     is_unfinished_of,
     lock_free,
     newest_unfinished,
+    order_of_unfinished,
     revoke_unstarted,
     update_free,
     with_error_line,
@@ -309,16 +310,14 @@ def _oldest(
 
     It gets a SELECT of the unfinished runs of a schedule, the first recorded first.
     """
-    capabilities = capabilities_in(session)
-    # MariaDB sorts all rows if the order begins with a column that is NULL in each of them.
-    order = UNFINISHED_ORDER if capabilities.has_partial_indexes else UNFINISHED_ORDER[1:]
+    order = order_of_unfinished(session)
     found = select(*columns).where(Run.finished_at.is_(None))
 
     def of_one(schedule_id: Any, *rest: Any) -> Select[Any]:
         oldest = found.where(Run.schedule_id == schedule_id).order_by(*order, Run.id)
         return limited(oldest, *rest)
 
-    if capabilities.has_lateral and keys:
+    if capabilities_in(session).has_lateral and keys:
         types = (Schedule.id, Run.started_at)[: len(keys[0])]
         return read(session, statements.lateral_for_rows(types, keys, of_one))
     return [row for key in keys for row in read(session, of_one(*key))]

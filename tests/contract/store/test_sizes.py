@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
-from celery_dynbeat.store import sizes
+from celery_dynbeat.store import health
 from tests.support.applications import MINUTELY
 from tests.support.suites import each_database
 
@@ -23,7 +23,7 @@ def read(dynbeat, clock):
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.execute(text(ANALYZE[name]))
         found = dynbeat.context.database.read_in_transaction(
-            lambda session: sizes.read(session, now=clock.now(), history=DAY, audit=DAY)
+            lambda session: health.table_sizes(session, now=clock.now(), history=DAY, audit=DAY)
         )
         return {each.name: each for each in found}
 
