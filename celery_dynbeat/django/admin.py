@@ -141,10 +141,6 @@ def _text_filter(name: str, label: Any) -> type[TextFilter]:
     return type(f"{name.title()}Filter", (TextFilter,), {"title": label, "parameter_name": name})
 
 
-#: The filters of the API that a list has.
-FILTERS = ("state", "owner_prefix", "task", "tag")
-
-
 class DynbeatAdmin(admin.ModelAdmin):
     """Pages of rows that the API changes."""
 
@@ -157,6 +153,8 @@ class DynbeatAdmin(admin.ModelAdmin):
     show_facets = getattr(admin, "ShowFacets", None) and admin.ShowFacets.NEVER
     # The button "Go" of actions is for the rows of the page.
     actions_selection_counter = True
+    #: The keys of the URL that filter by the API.
+    filters: Collection[str] = ()
 
     @property
     def media(self) -> forms.Media:
@@ -204,7 +202,7 @@ class DynbeatAdmin(admin.ModelAdmin):
         """Return whether a key of the URL is a filter. Others could read the whole table."""
         # Django 4.2 passes no request.
         del value, request
-        return lookup in FILTERS
+        return lookup in self.filters
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet, search_term: str
@@ -282,6 +280,7 @@ class ScheduleAdmin(DynbeatAdmin):
     form = ScheduleForm
     save_as = True
     action_form = PauseForm
+    filters = ("state", "owner_prefix", "task", "tag")
     list_display = (
         *("name", "owner", "rule", "shown_state", "next_at", "last_runs", "last_at", "task"),
     )
@@ -364,7 +363,7 @@ class ScheduleAdmin(DynbeatAdmin):
 
     def found(self, request: HttpRequest, queryset: QuerySet, term: str) -> QuerySet:
         """Return the schedules of an owner, of a task, or whose names begin with ``term``."""
-        matching = {key: value for key in FILTERS if (value := request.GET.get(key))}
+        matching = {key: value for key in self.filters if (value := request.GET.get(key))}
         if not term and not matching:
             return queryset
         for key in ("owner", "task", "name_prefix") if term else ():

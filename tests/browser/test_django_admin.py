@@ -1,11 +1,14 @@
 """Django's admin and the element of a rule in a real browser, under a strict CSP."""
 
+import gzip
 import json
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 from selenium.webdriver.common.keys import Keys
 
+import celery_dynbeat
 from celery_dynbeat import Cron, NotFoundError, Trigger
 from tests.support.applications import application
 from tests.support.browsers import NARROW, WIDE
@@ -209,6 +212,11 @@ CHOOSE = """
     }
     return rule.value;
 """
+
+
+def test_the_script_is_small():
+    script = Path(celery_dynbeat.__file__).parent / "django" / "static" / "dynbeat" / "rule.js"
+    assert len(gzip.compress(script.read_bytes())) <= 12_000
 
 
 def test_the_element_keeps_a_rule_until_it_is_edited(browser, address):

@@ -148,7 +148,7 @@ def seen(dynbeat: Dynbeat) -> dict[str, Any]:
             f"?q={'x' * 300}",
             f"{10**30}/change/",
         )
-    ] + [root.get(f"{runs}no-uuid/change/").status_code]
+    ] + [root.get(f"{runs}{path}").status_code for path in ("no-uuid/change/", "?task=ok")]
     keys = [each.pk for each in Schedule.objects.filter(owner="user:1")[:3]]
 
     def act(client: Any, action: str, *selected: int, **more: str) -> int:
