@@ -97,8 +97,8 @@ def refuse(sender: Any, **_: Any) -> None:
 def check_application(**_: Any) -> list[checks.CheckMessage]:
     """Return the errors of the dynbeat_* settings and of their database URL.
 
-    Return a warning without a Dynbeat or its current_session, for a current_session of another
-    alias, and for a beat that does not read the schedules. Nothing connects.
+    Return a warning without a Dynbeat or its current_session, for a current_session or a router of
+    another alias, and for a beat that does not read the schedules. Nothing connects.
     """
     dynbeat = project_dynbeat()
     if dynbeat is None:
@@ -110,7 +110,7 @@ def check_application(**_: Any) -> list[checks.CheckMessage]:
     except DynbeatError as error:
         return [checks.Error(str(error), id="dynbeat.E001")]
     context = dynbeat.context
-    return [*_unjoined(context), *_left_over(context), *_unread(context)]
+    return [*_unrouted(context), *_unjoined(context), *_left_over(context), *_unread(context)]
 
 
 def check_relations(**_: Any) -> list[checks.CheckMessage]:
@@ -219,6 +219,19 @@ def _unjoined(context: Context) -> list[checks.CheckMessage]:
     if alias != DEFAULT_DB_ALIAS:
         hint = f"write current_session=functools.partial(current_session, {alias!r})"
     return [checks.Warning(text, hint=hint, id="dynbeat.W004")]
+
+
+def _unrouted(context: Context) -> list[checks.CheckMessage]:
+    """Return a warning if Django reads the models from another alias than that of the schedules."""
+    from celery_dynbeat.django.models import Schedule  # noqa: PLC0415 - apps are not ready
+
+    alias, read = alias_of(context.settings.database_url), router.db_for_read(Schedule)
+    if alias in {read, None}:
+        return []
+    text = f"the schedules are in {alias!r}, and the admin reads them from {read!r}"
+    hint = f"add a router to DATABASE_ROUTERS that returns {alias!r} for app_label"
+    hint += f" {DynbeatConfig.label!r}"
+    return [checks.Warning(text, hint=hint, id="dynbeat.W006")]
 
 
 def _joined_alias(function: Any) -> str | None:

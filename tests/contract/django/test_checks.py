@@ -25,12 +25,18 @@ app.conf.beat_scheduler = named[0] if named else "other:Scheduler"
 joins = {"join": current_session, "other": partial(current_session, using="other")}
 joined = [function for name, function in joins.items() if name in sys.argv]
 dynbeat = Dynbeat(app, current_session=joined[0] if joined else None)
+
+class Router:
+    def db_for_read(self, model, **hints):
+        return "other" if model._meta.app_label == "dynbeat" else None
+
 more = [each for each in sys.argv if each in {"django_celery_beat", "shop"}]
 configure(
     f"sqlite:///{os.environ['FOLDER']}/project.sqlite3",
     use_tz=True,
     INSTALLED_APPS=["celery_dynbeat" if "short" in sys.argv else "celery_dynbeat.django", *more],
     DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
+    DATABASE_ROUTERS=[Router()] if "router" in sys.argv else [],
     TENANT_APPS=["celery_dynbeat.django"] if "tenants" in sys.argv else [],
 )
 if "tables" in sys.argv:
@@ -92,7 +98,10 @@ NO_URL = (
     [
         ("django://reports", [UNKNOWN_ALIAS]),
         ("django:default", [NO_URL]),
-        ("django://other", []),
+        (
+            "django://other",
+            ["the schedules are in 'other', and the admin reads them from 'default'"],
+        ),
     ],
 )
 def test_a_database_that_cannot_be_found_is_an_error(url, errors):
@@ -138,7 +147,8 @@ def test_django_celery_beat_without_effect_is_a_warning(scheduler, count):
     [
         (["django://default", "other"], "current_session joins transactions of 'other'"),
         (["django://other", "join"], "current_session joins transactions of 'default'"),
-        (["django://other", "other"], None),
+        (["django://other", "other"], "the schedules are in 'other', and the admin reads"),
+        (["django://other", "other", "router"], None),
         (["django://default", "join", "unset"], "beat_scheduler is not set"),
         (["django://default", "join", "theirs"], "beat_scheduler = 'django'"),
         (["django://default", "join", "tenants"], "the app of dynbeat is in TENANT_APPS"),
