@@ -329,6 +329,23 @@ def test_a_search_continues_over_runs_that_do_not_match(
     assert sorted(hours(sent)) == [11, 12, 13, 14]
 
 
+def test_runs_of_one_instant_on_two_pages_of_a_search_run_again_once(
+    mine, clock, beat, sent, history, monkeypatch
+):
+    monkeypatch.setattr(batches, "SEARCHED_AT_ONCE", 2)
+    for name in ("a", "b", "c"):
+        mine.create(name, task="t", trigger=Every(HOUR, anchor=START))
+    clock.advance(HOUR)
+    beat.run_until_idle()
+    history.end("failed")
+    clock.advance(SECOND)
+    sent.clear()
+
+    assert mine.rerun_many(since=START, per_minute=FAST).total == 3
+    beat.run_until_idle()
+    assert sorted(run.name for run in sent) == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize("of_owner", [True, False])
 def test_what_is_left_is_for_the_next_call(
     dynbeat, mine, beat, sent, history, monkeypatch, of_owner

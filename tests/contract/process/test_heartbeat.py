@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
+from celery_dynbeat import DatabaseScheduler
 from celery_dynbeat.db.models import Node, NodeKind
 from celery_dynbeat.process.heartbeat import HeartbeatWriter
 from tests.support.applications import application, execute
@@ -88,3 +89,15 @@ def test_the_log_of_a_heartbeat_that_was_not_written_has_the_reason(driver, capl
     assert "OperationalError: " in record.getMessage()
     assert "127.0.0.1" in record.getMessage()
     assert "s3cret" not in caplog.text
+
+
+def test_the_row_of_a_beat_says_when_it_stopped(dynbeat, clock):
+    dynbeat.app.conf.update(dynbeat_poll_interval=0.01, result_expires=None)
+    stopped_at = select(Node.stopped_at)
+    beat = DatabaseScheduler(dynbeat.app)
+
+    beat.tick()
+    assert dynbeat.context.database.read(lambda session: session.scalar(stopped_at)) is None
+    beat.close()
+
+    assert dynbeat.context.database.read(lambda session: session.scalar(stopped_at)) == clock.now()

@@ -55,6 +55,21 @@ def test_a_run_whose_hook_fails_after_the_body_ends_as_celery_ends_it(worker):
     no_longer_handled(worker, run)
 
 
+class OddError(BaseException):
+    """An error for which Celery sends no signal."""
+
+
+def test_a_run_whose_body_raises_a_base_exception_fails(worker):
+    run = worker.send()
+
+    with pytest.raises(OddError):
+        worker.consume(run, OddError("odd"))
+
+    no_longer_handled(worker, run)
+    ended = worker.mine.get_run(run.run_id)
+    assert (ended.status, ended.error) == ("failed", "OddError: odd")
+
+
 @pytest.mark.parametrize("end", [None, "retry", ValueError("wrong"), KeyError])
 def test_no_run_is_handled_after_its_outcome_is_recorded(worker, end):
     run = worker.send()
