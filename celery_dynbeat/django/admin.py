@@ -39,7 +39,7 @@ from celery_dynbeat.common.states import State
 from celery_dynbeat.django.application import required_dynbeat
 from celery_dynbeat.django.forms import user_message
 from celery_dynbeat.django.models import Run, Schedule
-from celery_dynbeat.django.schedule_form import ScheduleForm, fieldsets
+from celery_dynbeat.django.schedule_form import SHOWN, ScheduleForm, fieldsets
 from celery_dynbeat.django.sessions import current_session
 from celery_dynbeat.insights.history import recent_runs
 from celery_dynbeat.triggers import parse_trigger
@@ -279,6 +279,7 @@ class ScheduleAdmin(DynbeatAdmin):
 
     form = ScheduleForm
     save_as = True
+    readonly_fields = SHOWN
     action_form = PauseForm
     filters = ("state", "owner_prefix", "task", "tag")
     list_display = (

@@ -14,8 +14,9 @@ from django.core import checks
 from django.db import DEFAULT_DB_ALIAS, NotSupportedError, connections, router
 from django.db.models.signals import post_migrate, pre_delete, pre_save
 from django.utils.translation import gettext_lazy
+from sqlalchemy.exc import SQLAlchemyError
 
-from celery_dynbeat.common.errors import ConfigurationError, DynbeatError, SchemaError
+from celery_dynbeat.common.errors import DynbeatError, SchemaError
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db import TableNames, alias_of, django_databases, schema
 from celery_dynbeat.django.application import project_dynbeat
@@ -145,10 +146,11 @@ def _relations() -> Iterator[tuple[Any, Any]]:
 
 
 def check_tables(databases: Any = None, **_: Any) -> list[checks.CheckMessage]:
-    """Return an error if the tables are missing, or of an older version.
+    """Return a warning if the tables are missing, or of an older version.
 
-    For ``manage.py check --database ALIAS``, which connects. With a URL other than
-    ``django://ALIAS`` there is nothing to check.
+    For ``manage.py check --database ALIAS``, which connects. ``migrate`` calls it too, before it
+    creates the tables, so it is no error. With a URL other than ``django://ALIAS`` there is nothing
+    to check.
     """
     dynbeat = project_dynbeat()
     if dynbeat is None:
@@ -158,14 +160,14 @@ def check_tables(databases: Any = None, **_: Any) -> list[checks.CheckMessage]:
         return []
     if not router.allow_migrate(alias, DynbeatConfig.label):
         return []
+    hint = "`manage.py migrate` creates and upgrades them"
     try:
         schema.check(dynbeat.context.database)
     except SchemaError as error:
-        hint = "run `manage.py migrate`, or `dynbeat schema upgrade`"
-        return [checks.Error(str(error), hint=hint, id="dynbeat.E004")]
-    # check_application reports it.
-    except ConfigurationError:
-        pass
+        return [checks.Warning(str(error), hint=hint, id="dynbeat.W007")]
+    except SQLAlchemyError as error:
+        text = f"the tables of dynbeat are not checked: {type(error).__name__}"
+        return [checks.Warning(text, id="dynbeat.W007")]
     return []
 
 
@@ -225,7 +227,15 @@ def _unrouted(context: Context) -> list[checks.CheckMessage]:
     """Return a warning if Django reads the models from another alias than that of the schedules."""
     from celery_dynbeat.django.models import Schedule  # noqa: PLC0415 - apps are not ready
 
-    alias, read = alias_of(context.settings.database_url), router.db_for_read(Schedule)
+    url, read = context.settings.database_url, router.db_for_read(Schedule)
+    if url == Settings().database_url and context.shared_engine is None:
+        text = (
+            f"dynbeat_database_url is not set, so the schedules are in {url!r}, and the admin reads"
+        )
+        text += f" them from {read!r}"
+        hint = f"set CELERY_DYNBEAT_DATABASE_URL = 'django://{read}'"
+        return [checks.Warning(text, hint=hint, id="dynbeat.W006")]
+    alias = alias_of(url)
     if alias in {read, None}:
         return []
     text = f"the schedules are in {alias!r}, and the admin reads them from {read!r}"

@@ -49,6 +49,7 @@ LABELS = {
     "once": _("Once"),
     "preset": _("How often"),
     "rule": _("Rule"),
+    "seconds": _("seconds"),
     "unavailable": _("There is no preview."),
     "unit": _("Unit"),
     "unitDays": _("days"),

@@ -36,6 +36,8 @@ PREVIEWED = 5
 #: Names that the form suggests, and changes that a conflict shows.
 SUGGESTED = 200
 MAX_CHANGES = 20
+#: What the admin shows of a stored schedule.
+SHOWN = ("shown_state", "next_at", "last_at")
 #: The group of the table -> its heading.
 HEADINGS = {"call": _("Task call"), "policy": _("Policies")}
 
@@ -275,8 +277,9 @@ def fieldsets(*, is_new: bool) -> list[tuple[Any, dict[str, Any]]]:
     about, call, limit = groups["about"], groups["call"], groups["limit"]
     call.remove("task")
     audit = ["paused", "reason", "version"] if is_new else ["reason", "version"]
+    known = [] if is_new else [SHOWN]
     return [
-        (None, {"fields": ["owner", "name", "task", *about]}),
+        (None, {"fields": [*known, "owner", "name", "task", *about]}),
         (_("When"), {"fields": [RULE, *limit]}),
         (HEADINGS["call"], {"fields": call}),
         (

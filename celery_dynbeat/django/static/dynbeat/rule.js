@@ -15,7 +15,7 @@
         at: "at", custom: "Own rule", daily: "Every day", days: "Days of the week",
         every: "Every", hours: "hours", last: "last day", minutes: "minutes", monthDay: "on day",
         monthly: "Every month", never: "It never fires.", next: "Next", number: "Number",
-        once: "Once", preset: "How often", rule: "Rule", unavailable: "There is no preview.",
+        once: "Once", preset: "How often", rule: "Rule", seconds: "seconds", unavailable: "There is no preview.",
         unit: "Unit", unitDays: "days", weekdays: "Monday to Friday", weekly: "Every week",
         zone: "Time zone", zoneHint: "default"
     };
@@ -29,8 +29,9 @@
     const WORKDAYS = "mon-fri";
     const ZONE = /^(?:CRON_)?TZ=(\S+)\s+/i;
     const CRON = /^([0-5]?\d) ([01]?\d|2[0-3]) (\*|[12]?\d|3[01]|L) \* (\*|[a-z,-]+)$/i;
-    const EVERY = /^(?:PT(\d{1,6})([MH])|P(\d{1,6})(D)|(\d{1,6})\s*([mhd]))$/i;
+    const EVERY = /^(?:PT(\d{1,6})([SMH])|P(\d{1,6})(D)|(\d{1,6})\s*([smhd]))$/i;
     const ONCE = /^(\d{4}-\d\d-\d\dT\d\d:\d\d)(?::00)?(Z?)$/;
+    const EXAMPLES = "30 9 * * mon-fri; PT10S; 2026-12-24T18:00";
     const DELAY = 300;
 
     // The wall time of an instant in a zone, such as 2026-12-24T18:00.
@@ -198,6 +199,7 @@
             this.toggleAttribute("required", field.required);
             field.required = false;
             field.spellcheck = false;
+            field.placeholder ||= EXAMPLES;
             if (!field.labels || !field.labels.length) {
                 field.setAttribute("aria-label", label.rule);
             }
@@ -207,7 +209,9 @@
             this.#parts = {
                 preset: select("preset", PRESETS.map((each) => [each, label[each]])),
                 count: named("input", "number", {type: "number", min: 1, value: "1"}),
-                unit: select("unit", [["M", label.minutes], ["H", label.hours], ["D", label.unitDays]]),
+                unit: select("unit", [
+                    ["S", label.seconds], ["M", label.minutes], ["H", label.hours], ["D", label.unitDays]
+                ]),
                 days: make("span", {className: "dynbeat-days"}, ...this.#dayBoxes()),
                 monthDay: select("monthDay", [
                     ...Array.from({length: 31}, (_, n) => [String(n + 1), String(n + 1)]), ["L", label.last]
@@ -219,6 +223,7 @@
                 preview: make("div", {className: "dynbeat-preview"})
             };
             const {days, zone, preview, ...others} = this.#parts;
+            others.unit.value = "M";
             days.setAttribute("role", "group");
             days.setAttribute("aria-label", label.days);
             zone.setAttribute("list", zones.id);
@@ -228,7 +233,9 @@
             this.setAttribute("aria-label", label.rule);
             this.replaceChildren(others.preset, others.count, others.unit, days, others.monthDay,
                 others.time, others.instant, zone, field, zones, preview);
-            this.addEventListener("input", (event) => this.#changed(event));
+            for (const kind of ["input", "change"]) {
+                this.addEventListener(kind, (event) => this.#changed(event));
+            }
             this.#hintZone();
             this.value = this.#initial;
             if (this.form) {
@@ -290,7 +297,7 @@
             for (const [name, part] of Object.entries(parts)) {
                 part.hidden = !shown.includes(name);
             }
-            // Hours and minutes follow no clock.
+            // Seconds, minutes and hours follow no clock.
             parts.zone.hidden = parts.preset.value === "every"
                 ? parts.unit.value !== "D" : parts.zone.hidden;
         }
