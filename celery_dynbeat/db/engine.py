@@ -290,6 +290,7 @@ class Database:
         session = _in_use.get()
         if session is not None:
             return self.capabilities.read_clock(connection_of(session))
+        self._return_kept()
         with self.engine.connect() as connection:
             return self.capabilities.read_clock(connection)
 
@@ -367,8 +368,13 @@ class Database:
         and to reset it. An engine of the application, and a pool of one connection, stay free.
         """
         pool = self.engine.pool
+        # The pool checks a connection at its checkout.
+        is_checked = not self._options.keys().isdisjoint({"pool_recycle", "pool_pre_ping"})
         self._keeps_connection = (
-            self._shared is None and isinstance(pool, QueuePool) and pool.size() > 1
+            self._shared is None
+            and isinstance(pool, QueuePool)
+            and pool.size() > 1
+            and not is_checked
         )
 
     @contextmanager
@@ -384,6 +390,11 @@ class Database:
             self._kept.append((connection, os.getpid(), time.monotonic()))
         else:
             connection.close()
+
+    def _return_kept(self) -> None:
+        """Return the kept connection to the pool, or the process would need a second one."""
+        if kept := self._take_kept():
+            kept.close()
 
     def _take_kept(self) -> Connection | None:
         try:
@@ -538,6 +549,7 @@ class Database:
         is_autocommit = autocommit and self._uses_autocommit
         engine = self._autocommit_engine if is_autocommit else self._transaction_engine
         info = {} if is_autocommit else {OWN_TRANSACTION: True}
+        self._return_kept()
         with Session(engine, expire_on_commit=False, info=info) as session, in_use(session):
             yield session
 

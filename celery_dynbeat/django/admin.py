@@ -279,7 +279,6 @@ class ScheduleAdmin(DynbeatAdmin):
 
     form = ScheduleForm
     save_as = True
-    readonly_fields = SHOWN
     action_form = PauseForm
     filters = ("state", "owner_prefix", "task", "tag")
     list_display = (
@@ -337,6 +336,8 @@ class ScheduleAdmin(DynbeatAdmin):
     @admin.display(description=_("Last runs"))
     def last_runs(self, schedule: Schedule) -> Any:
         """Return the strip of the last runs, the newest at the right."""
+        if not self.admin_site.is_registered(Run):
+            return ""
         return format_html_join(
             "",
             '<a class="dynbeat-run dynbeat-{}" href="{}" title="{}" aria-label="{}"></a>',
@@ -395,6 +396,10 @@ class ScheduleAdmin(DynbeatAdmin):
         form.admin, form.request = self, request
         return form
 
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Return those of the class, and what the form shows of a stored schedule."""
+        return [*super().get_readonly_fields(request, obj), *SHOWN]
+
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Return the parts of the form, or what a user sees who may only view schedules."""
         if obj is not None and not self.has_change_permission(request, obj):
@@ -452,11 +457,15 @@ class ScheduleAdmin(DynbeatAdmin):
         schedule = self.get_object(request, object_id)
         if schedule is not None and self.has_view_or_change_permission(request, schedule):
             mine = self.schedules_of(request, schedule.owner)
+            shows_runs = self.admin_site.is_registered(Run) and request.user.has_perm(
+                "dynbeat.view_run"
+            )
             extra_context = {
                 "changes": mine.changes(schedule.name, limit=_HISTORY),
                 # They contain arguments.
                 "shows_values": self.has_change_permission(request, schedule),
-                "runs": mine.runs(schedule.name, limit=_HISTORY),
+                "shows_runs": shows_runs,
+                "runs": mine.runs(schedule.name, limit=_HISTORY) if shows_runs else [],
                 **(extra_context or {}),
             }
         response: HttpResponse = super().history_view(request, object_id, extra_context)

@@ -155,19 +155,19 @@ def check_tables(databases: Any = None, **_: Any) -> list[checks.CheckMessage]:
     dynbeat = project_dynbeat()
     if dynbeat is None:
         return []
-    alias = alias_of(dynbeat.context.settings.database_url)
-    if alias is None or alias not in (databases or ()):
-        return []
-    if not router.allow_migrate(alias, DynbeatConfig.label):
-        return []
     hint = "`manage.py migrate` creates and upgrades them"
     try:
-        schema.check(dynbeat.context.database)
+        alias = alias_of(dynbeat.context.settings.database_url)
+        if alias in (databases or ()) and router.allow_migrate(alias, DynbeatConfig.label):
+            schema.check(dynbeat.context.database)
     except SchemaError as error:
         return [checks.Warning(str(error), hint=hint, id="dynbeat.W007")]
     except SQLAlchemyError as error:
         text = f"the tables of dynbeat are not checked: {type(error).__name__}"
         return [checks.Warning(text, id="dynbeat.W007")]
+    except DynbeatError:
+        # check_application reports it.
+        return []
     return []
 
 

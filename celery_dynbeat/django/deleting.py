@@ -5,7 +5,8 @@ from typing import Any
 
 from django.db.models.signals import post_delete
 
-from celery_dynbeat.common.errors import NotFoundError
+from celery_dynbeat.common.errors import ConfigurationError, NotFoundError
+from celery_dynbeat.db import alias_of
 from celery_dynbeat.django.application import required_dynbeat
 from celery_dynbeat.django.sessions import current_session
 
@@ -20,11 +21,19 @@ def delete_schedules_with(
 
     ``owner`` returns the owner of a row. With ``name``, only the schedule of this name is deleted,
     if it exists; without it, everything of the owner, as ``delete_owner`` does. Call it once, such
-    as in ``AppConfig.ready``. Django calls it for each row of a query and of a cascade.
+    as in ``AppConfig.ready``. Django calls it for each row of a query and of a cascade. It raises
+    ConfigurationError for a row in another database than that of the schedules.
     """
 
     def delete(instance: Any, using: str, **_: Any) -> None:
-        schedules = required_dynbeat().schedules.bound(session=current_session(using))
+        dynbeat = required_dynbeat()
+        alias = alias_of(dynbeat.context.settings.database_url)
+        if alias not in {using, None}:
+            raise ConfigurationError(
+                f"a {model.__name__} is deleted in {using!r}, and its schedules are in {alias!r}:"
+                " one transaction cannot delete both, so delete the schedules in your own code"
+            )
+        schedules = dynbeat.schedules.bound(session=current_session(using))
         if name is None:
             schedules.delete_owner(owner(instance))
             return

@@ -126,7 +126,11 @@ class BaseScheduleForm(forms.ModelForm):
             elif field.group in {"limit", "policy"}:
                 self.fields[name].widget.attrs["placeholder"] = gettext(placeholder)
         self.fields["task"].widget = Suggesting()
-        self.fields["task"].widget.suggestions = lists.tasks(context, prefix="", limit=SUGGESTED)
+        if self.admin.get_owners(self.request) is None:
+            found = lists.tasks(context, prefix="", limit=SUGGESTED)
+            self.fields["task"].widget.suggestions = found
+        # The optimistic lock.
+        self.fields["version"].required = self.info is not None
         widget = self.fields[RULE].widget
         widget.preview_url = self.admin.preview_url(instance)
         widget.zone = "" if self.info is None else self._zone(self.info.owner).key
@@ -167,7 +171,8 @@ class BaseScheduleForm(forms.ModelForm):
 
     def parsed(self) -> Parsed:
         """Return the arguments that differ from the stored schedule, and the errors."""
-        texts = {name: lines(self.data.get(name, "")) for name in TEXTS}
+        # A page may show fewer fields.
+        texts = {name: lines(self.data[name]) for name in TEXTS if name in self.data}
         try:
             by = Parsing(self._zone(self.owner_text), self._limit, self._now)
         except DynbeatError:
@@ -177,7 +182,7 @@ class BaseScheduleForm(forms.ModelForm):
         if "options" in parsed.changes:
             # Other options replace all. These two have fields of their own.
             for name in ("queue", "priority"):
-                if name not in parsed.raised:
+                if name in texts and name not in parsed.raised:
                     parsed.changes.setdefault(name, FIELDS[name].parse(texts[name]))
         return parsed
 

@@ -11,7 +11,7 @@
 A pool process keeps no outcome: it writes it, or sends it to the main process. The writer thread
 wakes up once in BATCH_INTERVAL at most, because each time it takes the interpreter lock from the
 event loop, which limits the rate of a worker. Until then the socket keeps what pool processes send:
-some hundred outcomes, and a process waits while it is full.
+about a hundred outcomes, and a process waits while it is full.
 
 An outcome after which another message of the run may come is never batched: a retry, a postponed
 run, a message that is acknowledged late. Nor is one that another run waits for, or whose event
@@ -67,6 +67,9 @@ BATCH_INTERVAL = 0.05
 #: The interval becomes shorter if more outcomes than this arrive in it: the socket of a pool
 #: process holds about a hundred.
 FULL_INTERVAL = 50
+MIN_INTERVAL = 0.001
+#: In seconds. Another thread may have received the outcome that the writer thread waits for.
+MAX_WAIT = 1.0
 #: The outcomes of one statement.
 MAX_BATCH = 100
 #: While more outcomes than this wait, a process writes its success itself.
@@ -161,6 +164,8 @@ class Recorder:
         # A long text would not fit into one message of the channel.
         outcome = truncated(outcome, error_length=ERROR_LENGTH)
         if self._channel is not None:
+            # The main process makes room itself: it must not wait for its own thread.
+            self._receive()
             return self._channel.send(outcome)
         with self._lock:
             self._buffer(outcome)
@@ -191,6 +196,7 @@ class Recorder:
                         self._report_buffered(next(iter(batch.values())), error)
                     self._is_failing = True
                     return False
+                self._receive()
         self._is_failing = False
         return True
 
@@ -228,11 +234,20 @@ class Recorder:
             arrived = self._receive()
             if self.flush():
                 back_off.reset()
-                interval = min(interval * FULL_INTERVAL / max(arrived, 1), BATCH_INTERVAL)
+                shorter = max(interval, MIN_INTERVAL) * FULL_INTERVAL / max(arrived, 1)
+                interval = min(shorter, BATCH_INTERVAL)
                 self._closing.wait(interval)
             else:
-                self._closing.wait(back_off.next_delay())
+                self._pause(back_off.next_delay())
         self.flush()
+
+    def _pause(self, seconds: float) -> None:
+        """Wait, and move what pool processes send meanwhile to the buffer: the socket is small."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            if self._closing.wait(min(left, BATCH_INTERVAL)):
+                return
+            self._receive()
 
     def _wait_for_outcome(self) -> None:
         """Wait until an outcome arrives, or until one of the buffer can be tried again."""
@@ -241,7 +256,7 @@ class Recorder:
             tries = [self._not_before.get(each.run_id, now) for each in self._buffered.values()]
         seconds = max(min(tries) - now, 0.0) if tries else None
         if self._channel is not None:
-            self._channel.wait(seconds)
+            self._channel.wait(MAX_WAIT if seconds is None else min(seconds, MAX_WAIT))
         else:
             self._has_arrived.wait(seconds)
             self._has_arrived.clear()

@@ -99,6 +99,11 @@ def seen(dynbeat: Dynbeat) -> dict[str, Any]:
     preview = root.client.post(f"{URL}{info.id}/preview/", {**opened, "rule": "30 9 * * *"}).json()
     found["preview"] = [preview["description"], len(preview["fire_times"])]
     found["again"] = root.errors("add/", {**new, **typed})
+    # A page of a project may show fewer fields.
+    some = {name: opened[name] for name in ("owner", "name", "task", "rule", "version")}
+    partial = {**some, "description": opened["description"]}
+    found["partial"] = [root.errors(change, partial), mine.get("digest").version]
+    found["no version"] = list(root.errors(change, {**opened, "version": ""}))
     # The owner in a request has no effect on a stored schedule.
     edited = {**opened, "description": "new", "owner": "user:2", "name": "renamed"}
     found["edited"] = root.errors(change, edited)

@@ -225,6 +225,33 @@ def test_a_child_of_a_pool_process_does_not_use_its_kept_connection(pool_process
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_a_pool_process_needs_one_connection(pool_process):
+    database, _ = pool_process
+    touch_nothing(database)
+
+    with database.engine.connect():
+        # This one is of the application. The clock uses the kept one.
+        database.read_clock()
+        assert database.engine.pool.checkedout() == 1
+    assert database.read(lambda session: session.scalar(text("SELECT 1"))) == 1
+    assert database.engine.pool.checkedin() == 2
+
+
+@pytest.mark.parametrize("options", [{"pool_recycle": 60}, {"pool_size": 1}])
+def test_a_connection_that_the_pool_checks_or_needs_is_not_kept(postgresql_url, options):
+    database = Database(postgresql_url, engine_options=options)
+    checkins = []
+    event.listen(database.engine, "checkin", lambda *_: checkins.append(1))
+    database.keep_connection()
+
+    touch_nothing(database)
+    touch_nothing(database)
+
+    assert len(checkins) > 1
+    database.dispose()
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 def test_dispose_closes_a_kept_connection(pool_process):
     database, _ = pool_process
     touch_nothing(database)

@@ -25,6 +25,8 @@ def test_the_form_writes_each_field_with_the_api(request, backend):
     assert seen["after errors"] == 1
     assert seen["preview"] == ["At 09:30 every day, Asia/Seoul", 5]
     assert seen["again"] == {"name": ["The name digest is already in use. Choose another name."]}
+    assert seen["partial"] == [None, 1]
+    assert seen["no version"] == ["version"]
     assert seen["edited"] is None
     assert seen["names"] == ["renamed"]
     assert "changed in the meantime" in seen["stale"][0]

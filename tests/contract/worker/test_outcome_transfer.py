@@ -13,6 +13,7 @@ from celery_dynbeat.telemetry import logs
 from celery_dynbeat.worker import PoolChannel, outcome_recorder
 from celery_dynbeat.worker.outcome_recorder import Recorder
 from celery_dynbeat.worker.outcomes import Outcome
+from tests.support.waiting import wait_until
 
 NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
 
@@ -113,6 +114,26 @@ def test_what_a_pool_process_cannot_write_goes_to_the_main_process(channel, capl
     assert recorder.has("one")
     events = [getattr(record, "event", None) for record in caplog.records]
     assert events == ["outcome_buffered"] * 2
+
+
+def test_an_outage_fills_the_buffer_of_the_main_process_and_not_the_socket(channel, caplog):
+    recorder = Recorder(
+        Database("sqlite:////nowhere/at/all.sqlite3"),
+        settings=Settings(),
+        notify=lambda _session: None,
+        channel=channel,
+    )
+    recorder.start()
+    sender = in_pool_process(channel)
+
+    # The socket alone would hold a tenth of them.
+    for number in range(400):
+        (recorder if number % 4 else sender).record(ended(str(number), traceback="t" * 8_000))
+
+    wait_until(lambda: recorder.has("399") and len(recorder._buffered) == 400, within=10)
+    events = {getattr(record, "event", None) for record in caplog.records}
+    assert "outcome_dropped" not in events
+    recorder.close()
 
 
 def test_an_outcome_that_the_main_process_does_not_receive_is_logged_as_dropped(channel, caplog):
