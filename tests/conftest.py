@@ -65,14 +65,17 @@ def pytest_report_header() -> str | None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that `make test` does not run, and let the longest tests run first.
 
-    A test with a time limit of its own is one of the longest. At the end no process of pytest-xdist
+    The longest have the longest time limits of their own. At the end no process of pytest-xdist
     waits for another's.
     """
     for item in items:
         mark(item)
-    items.sort(
-        key=lambda item: not any(item.get_closest_marker(name) for name in ("slow", "timeout"))
-    )
+    items.sort(key=_shortness)
+
+
+def _shortness(item: pytest.Item) -> tuple[int, bool]:
+    limit = item.get_closest_marker("timeout")
+    return -int(limit.args[0]) if limit else 0, item.get_closest_marker("slow") is None
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
