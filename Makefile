@@ -39,7 +39,7 @@ demo-ui: $(VENV)/.ui ## Show the schedule pages of Flower with sample schedules;
 	@$(BIN)/python examples/flower/demo.py
 
 test: $(VENV)/.dev ## Run the tests of a contributor: units, SQLite, PostgreSQL, one beat, worker and browser
-	@$(BIN)/pytest -m "not full and not long" $(XDIST) --session-timeout 1800 $(ARGS)
+	@$(BIN)/pytest -m "not full and not long" $(XDIST) --session-timeout 3000 $(ARGS)
 
 test-lowest: $(VENV)/.dev ## Run the path of a run on the lowest versions of pyproject.toml, with the built wheel
 	@WORKERS=$(WORKERS) $(BIN)/nox --session lowest $(if $(ARGS),-- $(ARGS))
