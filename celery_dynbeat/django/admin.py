@@ -86,7 +86,7 @@ class UnsortedChangeList(ChangeList):
         return ordering
 
     def get_results(self, request: HttpRequest) -> None:
-        """Read the rows of the page, and what the columns show beside them."""
+        """Read the rows of the page, and the runs that its columns show."""
         super().get_results(request)
         self.model_admin.add_to_rows(self.result_list)
 
@@ -149,7 +149,7 @@ class DynbeatAdmin(admin.ModelAdmin):
     list_per_page = 50
     list_max_show_all = 0
     sortable_by = ()
-    # Numbers of rows beside the filters would be COUNTs. Django 4.2 has none.
+    # The numbers of rows in the filters would be COUNTs. Django 4.2 does not show them.
     show_facets = getattr(admin, "ShowFacets", None) and admin.ShowFacets.NEVER
     # The button "Go" of actions is for the rows of the page.
     actions_selection_counter = True
@@ -191,7 +191,7 @@ class DynbeatAdmin(admin.ModelAdmin):
         return UnsortedChangeList
 
     def add_to_rows(self, rows: Iterable[Any]) -> None:
-        """Read what columns show beside the rows of a page."""
+        """Read the other rows that the columns of a page show."""
 
     def has_act_permission(self, request: HttpRequest) -> bool:
         """Return whether the user may change these rows with actions."""

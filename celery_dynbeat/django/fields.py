@@ -12,7 +12,7 @@ class TriggerTextField(models.TextField):
 
     def formfield(self, **kwargs: Any) -> Any:
         """Return the field of a form."""
-        # TextField adds a widget of its own.
+        # TextField adds a widget, which would replace that of TriggerField.
         return models.Field.formfield(self, **{"form_class": forms.TriggerField, **kwargs})
 
     def clean(self, value: Any, model_instance: Any) -> Any:

@@ -176,7 +176,7 @@ class BaseScheduleForm(forms.ModelForm):
         try:
             by = Parsing(self._zone(self.owner_text), self._limit, self._now)
         except DynbeatError:
-            # The owner has an error of its own.
+            # The field of the owner shows this error.
             by = Parsing(ZoneInfo("UTC"), self._limit, self._now)
         parsed = parse(texts, stored=self.stored, by=by)
         if "options" in parsed.changes:
@@ -217,7 +217,7 @@ class BaseScheduleForm(forms.ModelForm):
         mine = self.admin.schedules_of(self.request, self.info.owner)
         changes = mine.changes(self.info.name, limit=MAX_CHANGES)
         for change in changes_since(self.info, changes, version=version):
-            who = change.actor or gettext("somebody")
+            who = change.actor or gettext("an unknown user")
             self.add_error(None, f"{who}, {change.changed_at:%Y-%m-%d %H:%M:%S} UTC: {change.text}")
 
     def write(self) -> Any:
