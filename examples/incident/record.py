@@ -148,8 +148,10 @@ def recorded(lines: list[str], incident: Incident) -> Iterator[str]:
 def words(text: str) -> set[str]:
     """Return the words, with ``0`` for ids and numbers.
 
-    Not the lines: the width of a number decides whether a column fits the terminal.
+    Not the lines: the width of a number decides whether a column fits the terminal. An age of less
+    than a second is "just now".
     """
+    text = text.replace("just now", "0 s ago")
     number = r"\d[\d.:,-]*(T[\d.:]+)?(\+00:00)?( (ms|s|min|h|d)\b)?"
     return set(re.sub(number, "0", RUN_ID.sub("0", text)).split())
 
