@@ -9,13 +9,10 @@ WORKERS ?=
 ARGS ?=
 FAULTS ?= essential
 
-# For make test-mysql. Use another server: make test-mysql MYSQLD=/usr/sbin/mysqld
-MYSQLD ?= build/mysql/mysqld
-
 VENV := .venv
 BIN := $(VENV)/bin
 XDIST = -n $(or $(WORKERS),3) --dist worksteal
-test-rest faults: XDIST = -n $(or $(WORKERS),5) --dist worksteal
+test-rest: XDIST = -n $(or $(WORKERS),5) --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # Without cached bytecode, each process of pytest rewrites all tests, and each beat and worker that a
@@ -25,55 +22,18 @@ unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-ui test test-lowest test-rest test-all test-mysql matrix coverage faults faults-hosts check docs record screenshots site bench bench-gate
-.PHONY: dist dist-check
-.PHONY: venv clean
+.PHONY: help venv demo demo-ui check test test-rest test-all docs site bench bench-gate
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1:/p' $(MAKEFILE_LIST) | awk -F: '{printf "  make %-12s %s\n", $$1, $$2}'
+
+venv: $(VENV)/.dev ## Create .venv with all development tools
 
 demo: $(VENV)/.demo ## Run the quickstart example in this terminal; it needs no server
 	@$(BIN)/python examples/quickstart/demo.py
 
 demo-ui: $(VENV)/.ui ## Show the schedule pages of Flower with sample schedules; it needs no server
 	@$(BIN)/python examples/flower/demo.py
-
-test: $(VENV)/.dev ## Run the tests of a contributor: units, SQLite, PostgreSQL, one beat, worker and browser
-	@$(BIN)/pytest -m "not full and not long" $(XDIST) --session-timeout 3000 $(ARGS)
-
-test-lowest: $(VENV)/.dev ## Run the path of a run on the lowest versions of pyproject.toml, with the built wheel
-	@WORKERS=$(WORKERS) $(BIN)/nox --session lowest $(if $(ARGS),-- $(ARGS))
-
-test-rest: $(VENV)/.dev ## Run what `make test` leaves out: each database and broker, one test of each fault
-	@DYNBEAT_FAULTS=$(FAULTS) DYNBEAT_SOAK=$${DYNBEAT_SOAK:-120} $(BIN)/pytest \
-	  -m "(full or long) and not hosts" --ignore tests/unit $(XDIST) --session-timeout 5000 $(ARGS)
-
-test-all: test test-rest ## Run all tests; FAULTS=all also repeats each fault on each database and broker
-
-test-mysql: $(VENV)/.dev $(MYSQLD) ## Run the tests of MariaDB on MySQL, each fault with Redis or RabbitMQ
-	@DYNBEAT_TEST_MYSQLD=$(MYSQLD) $(BIN)/pytest -m mysql $(XDIST) --session-timeout 7200 $(ARGS)
-
-matrix: $(VENV)/.dev ## Run the lanes of noxfile.py: each minor version of each library, each Python
-	@WORKERS=$(WORKERS) $(BIN)/nox --session lowest newest celery sqlalchemy django flower
-
-coverage: $(VENV)/.dev ## Run all tests but the long ones and measure branch coverage; fails below fail_under
-	@$(BIN)/pytest -m "not long and not hosts" $(XDIST) --session-timeout 5000 \
-	  --cov --cov-report=term:skip-covered $(ARGS)
-
-faults: $(VENV)/.dev ## Run the long tests alone (faults, the larger models, the soak test)
-	@DYNBEAT_FAULTS=$(FAULTS) DYNBEAT_SOAK=$${DYNBEAT_SOAK:-120} $(BIN)/pytest -m long $(XDIST) $(ARGS)
-
-faults-hosts: $(VENV)/.dev ## Run the failures of servers in a cluster, then an hour of all faults on several hosts; as root
-	@$(BIN)/pytest -m hosts --session-timeout 3600 $(ARGS)
-	@$(BIN)/python examples/several-hosts/failures.py --random --minutes $${MINUTES:-60}
-
-dist: $(VENV)/.dev ## Build the wheel and the sdist into dist/, and check what a package index shows of them
-	@rm -rf dist
-	@$(BIN)/uv build --quiet --out-dir dist
-	@$(BIN)/twine check --strict dist/*.whl dist/*.tar.gz
-
-dist-check: dist ## Install each file of dist/ in fresh environments, newest and lowest versions, and run the demo
-	@$(BIN)/nox --session distribution $(DIST_ARGS)
 
 check: $(VENV)/.dev ## Check style, spelling, types and imports
 	@$(BIN)/ruff check .
@@ -85,6 +45,15 @@ check: $(VENV)/.dev ## Check style, spelling, types and imports
 	@MYPYPATH=examples/django $(BIN)/mypy examples/django
 	@$(BIN)/lint-imports --no-cache --no-logo
 
+test: $(VENV)/.dev ## Run the tests of a contributor: units, SQLite, PostgreSQL, one beat, worker and browser
+	@$(BIN)/pytest -m "not full and not long" $(XDIST) --session-timeout 3000 $(ARGS)
+
+test-rest: $(VENV)/.dev ## Run what `make test` leaves out: each database and broker, one test of each fault
+	@DYNBEAT_FAULTS=$(FAULTS) DYNBEAT_SOAK=$${DYNBEAT_SOAK:-120} $(BIN)/pytest \
+	  -m "(full or long) and not hosts" --ignore tests/unit $(XDIST) --session-timeout 5000 $(ARGS)
+
+test-all: test test-rest ## Run all tests; FAULTS=all also repeats each fault on each database and broker
+
 docs: $(VENV)/.dev ## Write the generated pages and parts of pages, and api/async_calls.pyi
 	@$(BIN)/python docs/generate_commands.py
 	@$(BIN)/python docs/generate_fields.py
@@ -92,14 +61,7 @@ docs: $(VENV)/.dev ## Write the generated pages and parts of pages, and api/asyn
 	@$(BIN)/python docs/generate_switch_pages.py
 	@$(BIN)/python docs/generate_async_calls.py
 
-record: $(VENV)/.dev ## Write the outputs of commands into the pages; tests say when a page is stale
-	@$(BIN)/python examples/incident/record.py
-	@DYNBEAT_RECORD_OUTPUTS=1 $(BIN)/pytest -q tests/acceptance/test_status_page.py
-
 # The doctrees are outside the site: it is published as it is.
-screenshots: $(VENV)/.dev ## Take the pictures of the schedule pages again; look at them before you commit them
-	@$(BIN)/python examples/flower/record.py
-
 site: $(VENV)/.site ## Build the documentation as a site in build/site; a warning is an error
 	@$(BIN)/python -m sphinx -W --keep-going -q -d build/doctrees docs build/site
 	@echo "build/site/index.html"
@@ -109,16 +71,6 @@ bench: $(VENV)/.bench ## Run all benchmarks and write docs/benchmarks, or run so
 
 bench-gate: $(VENV)/.dev ## Fail if a run, a task or a start costs more than recorded; ARGS=--record records it
 	@$(BIN)/python -m benchmarks.gate $(ARGS)
-
-venv: $(VENV)/.dev ## Create .venv with all development tools
-
-clean: ## Remove .venv, caches and build output
-	rm -rf $(VENV) .nox build dist htmlcov .coverage .coverage.* .hypothesis .import_linter_cache
-	rm -rf .mypy_cache .pytest_cache .ruff_cache
-	find . -name __pycache__ -type d -prune -exec rm -rf {} +
-
-build/mysql/mysqld:
-	@tests/support/install_mysql.sh build/mysql
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \

@@ -172,7 +172,7 @@ def main() -> None:
         if "--check" not in sys.argv:
             PAGE.write_text(f"{text}\n")
         elif differing := words(page) ^ words(text):
-            sys.exit(f"{PAGE.name} is stale: run `make record`. It differs in {sorted(differing)}")
+            sys.exit(f"{PAGE.name} is stale: record it again. It differs in {sorted(differing)}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """docs/how-to/health.md: `dynbeat status` prints what the page shows, on a real installation.
 
-``make record`` sets RECORD: the test then writes the outputs of its own run into the page.
+With DYNBEAT_RECORD_OUTPUTS set, the test writes the outputs of its own run into the page.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Random edits and faults for a long time: no run is lost or duplicated, no resource grows.
 
-DYNBEAT_SOAK is the length in seconds (20; under CI and by ``make faults`` 120). DYNBEAT_SOAK_SEED
-repeats the same actions.
+DYNBEAT_SOAK is the length in seconds (20; by ``make test-rest`` 120). DYNBEAT_SOAK_SEED repeats
+the same actions.
 """
 
 import os

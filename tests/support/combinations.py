@@ -44,6 +44,6 @@ def select_combinations(
     ]
     if os.environ.get(FAULTS_VARIABLE) == "all":
         return matching
-    # `make test-mysql` runs each fault on the server that it is for.
+    # `nox -s mysql` runs each fault on the server that it is for.
     preferred = "mariadb" if MYSQLD_VARIABLE in os.environ else DATABASES[0]
     return sorted(matching, key=lambda each: each.database != preferred)[:1]

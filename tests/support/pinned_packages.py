@@ -1,6 +1,6 @@
 """Packages of a fixed version that a test needs in addition to the installed ones.
 
-Each gets its own folder below ``build/packages``, which git ignores and ``make clean`` deletes. It
+Each gets its own folder below ``build/packages``, which git ignores. It
 is installed without its dependencies.
 """
 

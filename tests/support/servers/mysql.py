@@ -25,7 +25,7 @@ class MySQLServer(MariaDBServer):
         program = os.environ.get(MYSQLD_VARIABLE) or f"mysqld in {MYSQLD_VARIABLE}"
         found = shutil.which(program)
         if found is None:
-            raise ServerMissingError(program=program, fix="make test-mysql")
+            raise ServerMissingError(program=program, fix="nox -s mysql")
         self._mysqld = Path(found).absolute()
 
     def prepare(self) -> None:
