@@ -11,7 +11,7 @@ import click
 
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation, progress
-from celery_dynbeat.cli.base.parameters import YES, flag, option
+from celery_dynbeat.cli.base.parameters import YES, FloatRange, flag, option
 from celery_dynbeat.common.rules import MAX_DURATION
 from celery_dynbeat.common.text import format_duration
 
@@ -31,7 +31,7 @@ _NAMED = 5
     "prune",
     option(
         "--older-than",
-        type=click.FloatRange(0, MAX_DURATION.days, min_open=True),
+        type=FloatRange(0, MAX_DURATION.days, min_open=True),
         metavar="DAYS",
         help="Delete runs that ended more than DAYS ago, such as 7 or 0.5. Default:"
         " dynbeat_history_retention.",

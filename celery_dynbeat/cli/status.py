@@ -14,6 +14,7 @@ from celery_dynbeat.cli.base.cells import Column, owner_column, time_column
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation, all_of
 from celery_dynbeat.cli.base.parameters import (
+    FloatRange,
     complete_owners,
     flag,
     option,
@@ -52,7 +53,7 @@ _SPANS = {"minute": timedelta(hours=1), "hour": timedelta(days=1)}
     "status",
     option(
         "--max-lag",
-        type=click.FloatRange(0, 86_400 * 365, min_open=True),
+        type=FloatRange(0, 86_400 * 365, min_open=True),
         metavar="SECONDS",
         help="How late a schedule may be. Default: 2 x dynbeat_poll_interval +"
         " dynbeat_dispatch_timeout.",

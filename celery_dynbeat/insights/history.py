@@ -16,7 +16,7 @@ from celery_dynbeat.common.infos import BoundedCount, Info
 from celery_dynbeat.common.run_ids import created_at
 from celery_dynbeat.common.states import Origin, was_started
 from celery_dynbeat.common.text import error_cause, first_line
-from celery_dynbeat.insights.lag import lag_of, percentile
+from celery_dynbeat.insights.lag import duration_of, lag_of, percentile
 from celery_dynbeat.process.context import Context, reading
 from celery_dynbeat.store import batches
 from celery_dynbeat.store.runs import run_pages, run_spans
@@ -227,6 +227,6 @@ def _recent_run(row: Any) -> RecentRun:
         lag=row.sent_at
         and states.lag_of(sent_at=row.sent_at, due_at=due_at, ready_at=row.ready_at),
         queue_time=max(row.started_at - row.sent_at, timedelta(0)) if is_first else None,
-        duration=row.finished_at - row.started_at if row.started_at and row.finished_at else None,
+        duration=duration_of(row),
         error=row.error,
     )

@@ -39,6 +39,17 @@ class _Type(click.ParamType[Any]):
         raise NotImplementedError
 
 
+class FloatRange(click.FloatRange):
+    """A range of numbers. ``nan``, which is in no range, is refused; click accepts it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        number = super().convert(value, param, ctx)
+        if number != number:  # noqa: PLR0124 - only NaN differs from itself
+            self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
+        return number
+
+
 class InstantParam(_Type):
     """A date and time, or a duration from now (``direction`` 1) or before now (-1)."""
 

@@ -7,7 +7,7 @@ import click
 import pytest
 
 from celery_dynbeat.api.fields import FIELDS
-from celery_dynbeat.cli.base.parameters import FieldText, InstantParam
+from celery_dynbeat.cli.base.parameters import FieldText, FloatRange, InstantParam
 
 NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
 SEOUL = ZoneInfo("Asia/Seoul")
@@ -56,3 +56,8 @@ def test_an_error_names_the_value_and_the_rule(kind, text, words):
     with pytest.raises(click.BadParameter) as error:
         kind.convert(text, None, None)
     assert words in str(error.value)
+
+
+def test_a_range_of_numbers_refuses_nan():
+    with pytest.raises(click.BadParameter, match="nan is not in the range 0<x<=5"):
+        FloatRange(0, 5, min_open=True).convert("nan", None, None)

@@ -39,7 +39,8 @@ def random_runs(ids):
                 "attempt": chance.choice([1, 1, 2]),
                 "sent_at": chance.choice([sent_at, None]),
                 "started_at": chance.choice([started_at, None]),
-                "finished_at": chance.choice([started_at + SECOND, None]),
+                # The clocks of two hosts differ.
+                "finished_at": chance.choice([started_at + SECOND, started_at - SECOND, None]),
                 "error": chance.choice([None, "E" * 150, "é" * 500]),
                 "traceback": "T" * 1_000,
             }
@@ -64,7 +65,9 @@ def expected(rows, schedule_id, *, limit):
                 else None
             ),
             duration=(
-                row.finished_at - row.started_at if row.started_at and row.finished_at else None
+                max(row.finished_at - row.started_at, 0 * SECOND)
+                if row.started_at and row.finished_at
+                else None
             ),
             error=row.error and row.error[:200],
         )
