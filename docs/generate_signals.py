@@ -4,30 +4,28 @@ tests/unit/telemetry/test_signals_page.py fails if the page differs from what th
 """
 
 import dataclasses
-import textwrap
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import NoneType
 from typing import Any, get_args, get_origin
 
 from celery_dynbeat import signals
 
 PAGE = Path(__file__).parent / "reference" / "signals.md"
+#: A field with the same type and meaning in more events than this is described once.
+SHARED_BY = 2
 BEGIN, END = "<!-- begin: docs/generate_signals.py -->\n", "<!-- end -->\n"
-WIDTH = 120
-TYPES = {
-    "datetime": "`datetime`, aware, UTC",
-    "timedelta": "`timedelta`",
-    "NoneType": "None",
-}
 #: Field, or event and field -> what it means.
 MEANINGS = {
-    "runs": (
-        "the sent runs, in the order of their messages. The list is built when you first read it"
-    ),
+    "runs": ("the sent runs, in the order of their messages"),
     "run_id": "the id of the run, which is the id of the task",
     "owner": 'the owner; `""` is the application itself',
     "schedule": "the name of the schedule",
-    "schedule_id": "the id of the schedule's row",
+    "schedule_id": (
+        "the id of the schedule's row. It is 0 in an alert about the installation, which has no"
+        " owner, schedule or task"
+    ),
     "task": "the name of the task",
     "queue": "the name of the queue, or None if it is unknown",
     "fire_at": "the fire time",
@@ -43,8 +41,8 @@ MEANINGS = {
     ),
     "SentRun.sent_before": "whether an earlier message of the run had already been sent",
     "RunsSent.kind": (
-        "why the runs were sent: `due`, or `overdue` (sent again, or sent by the sweep: `run_now`,"
-        " backfills and reruns)"
+        "`due`; or `overdue`, for runs that are sent again, and for those of `run_now`, backfills"
+        " and reruns"
     ),
     "RunsSent.claimed": "the number of runs in the batch",
     "RunsSent.sent": "the number of sent runs",
@@ -53,12 +51,10 @@ MEANINGS = {
     "FireTimesSkipped.fire_at": "the newest skipped fire time",
     "FireTimesSkipped.count": "the number of skipped fire times",
     "RunStarted.waited": (
-        "the time from sending to the start, or None if it is unknown or if the attempt is a retry"
+        "the time from sending to the start. None: unknown, or the attempt is a retry"
     ),
     "pings": "whether the schedule may have a ping URL",
-    "RunRefused.attempt": (
-        "the number of the attempt that the message would start, or None if it is unknown"
-    ),
+    "RunRefused.attempt": ("the attempt that the message would start, or None if it is unknown"),
     "RunRefused.duplicate": (
         "whether another message of the run has started the run or will start it"
     ),
@@ -66,16 +62,14 @@ MEANINGS = {
         "whether the broker redelivered the message of a run that is still running"
     ),
     "RunRefused.undecided": "whether the guard failed, or could not reach the database in time",
-    "RunDeferred.attempt": (
-        "the number of the attempt that the message would start, or None if it is unknown"
-    ),
+    "RunDeferred.attempt": ("the attempt that the message would start, or None if it is unknown"),
     "RunDeferred.seconds": "the number of seconds after which the copy is due",
     "RunEnded.owner": "the owner, or None if the message is gone",
     "RunEnded.schedule": "the name of the schedule, or None if the message is gone",
     "RunEnded.task": 'the name of the task, or `""` if the message is gone',
     "RunEnded.status": "a final status of the run, or `retrying`",
     "RunEnded.at": "when the attempt ended",
-    "RunEnded.attempt": "the number of the attempt, counted from 1, or None if it is unknown",
+    "RunEnded.attempt": "the number of the attempt, or None if it is unknown",
     "RunLost.schedule_id": "the id of the schedule's row, or None if the schedule was deleted",
     "SentRun.attempt": "the number of the attempt that the message starts",
     "RunLost.worker": "the name of the dead worker",
@@ -84,15 +78,11 @@ MEANINGS = {
     "SchedulePaused.automatic": (
         "whether beat or a worker paused the schedule because its runs failed"
     ),
-    "failures": (
-        "the number of failures in a row that caused the pause, or None if a caller paused the"
-        " schedule"
-    ),
+    "failures": ("the number of failures in a row, or None if a caller paused the schedule"),
     "ScheduleRecovered.failing_since": "when the first of the failed runs ended",
     "HoldStarted.owner": "the owner, or None if the hold concerns everything",
-    "HoldStarted.until": "when the hold ends, or None if it lasts until it is released",
     "HoldReleased.owner": "the owner, or None if the hold concerns everything",
-    "HoldReleased.until": "when the hold would have ended, or None if it had no end",
+    "until": "the end that was set for the hold, or None if the hold has no end",
     "RetriesResent.count": "the number of retries",
     "PassEnded.duration": "how long the pass took",
     "PassEnded.error": "the class of the error, or None if the pass succeeded",
@@ -129,25 +119,36 @@ def page(text: str) -> str:
 
 
 def _sections() -> Iterator[str]:
-    for event in map(vars(signals).get, signals.__all__):
-        if dataclasses.is_dataclass(event) and isinstance(event, type):
-            yield f"\n### {event.__name__}\n\n{_prose(event)}\n\n{_table(event)}"
+    events = [
+        each
+        for each in map(vars(signals).get, signals.__all__)
+        if dataclasses.is_dataclass(each) and isinstance(each, type)
+    ]
+    counts = Counter(row for event in events for row in _rows(event))
+    shared = [row for row in counts if counts[row] > SHARED_BY]
+    yield f"\n### Shared fields\n\n{_table(shared)}"
+    names: dict[tuple[str, ...], list[str]] = {}
+    for event in events:
+        names.setdefault(_rows(event), []).append(event.__name__)
+    for rows, titles in names.items():
+        yield f"\n### {', '.join(titles)}\n"
+        if common := [row.split("|")[1].strip() for row in rows if row in shared]:
+            yield f"\nShared fields: {', '.join(common)}.\n"
+        if own := [row for row in rows if row not in shared]:
+            yield f"\n{_table(own)}"
+        if not rows:
+            yield "\nNo fields.\n"
     yield "\n"
 
 
-def _prose(event: type) -> str:
-    summary = (event.__doc__ or "").partition("\n\n")[0]
-    return textwrap.fill(" ".join(summary.split()).replace("``", "`"), WIDTH)
-
-
-def _table(event: Any) -> str:
-    fields = dataclasses.fields(event)
-    if not fields:
-        return "It has no fields.\n"
-    rows = [
+def _rows(event: Any) -> tuple[str, ...]:
+    return tuple(
         f"| `{field.name}` | {_type(field.type)} | {_meaning(event, field.name)} |"
-        for field in fields
-    ]
+        for field in dataclasses.fields(event)
+    )
+
+
+def _table(rows: Sequence[str]) -> str:
     return "\n".join(["| field | type | meaning |", "|---|---|---|", *rows, ""])
 
 
@@ -155,7 +156,7 @@ def _type(annotation: Any) -> str:
     if get_origin(annotation) is Sequence:
         return f"sequence of `{get_args(annotation)[0].__name__}`"
     parts = get_args(annotation) or (annotation,)
-    return " or ".join(TYPES.get(part.__name__, f"`{part.__name__}`") for part in parts)
+    return " or ".join("None" if part is NoneType else f"`{part.__name__}`" for part in parts)
 
 
 def _meaning(event: type, field: str) -> str:

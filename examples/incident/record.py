@@ -10,7 +10,6 @@ of the page. The page is the script:
   lines up to the next command.
 - ``<!-- worker NAME QUEUE -->`` starts a worker, ``<!-- crm up -->`` repairs the CRM, and
   ``<!-- wait SECONDS -->`` waits.
-- The id in a command stands for a failed run. It is replaced by the id in this incident.
 """
 
 import os
@@ -92,12 +91,6 @@ class Incident:
         else:
             time.sleep(float(value))
 
-    def failed_run(self) -> str:
-        """Return the id of the newest failed run."""
-        with sqlite3.connect(self.folder / "dynbeat.sqlite3") as connection:
-            statement = "SELECT id FROM dynbeat_run WHERE status = 'failed' ORDER BY fire_at"
-            return str(connection.execute(statement).fetchall()[-1][0])
-
     def run(self, command: str) -> str:
         """Return what a command prints on a terminal."""
         command = command.replace("dynbeat ", "celery -A tasks dynbeat ", 1)
@@ -130,8 +123,6 @@ def recorded(lines: list[str], incident: Incident) -> Iterator[str]:
     for line in lines:
         if line.startswith("$ "):
             command = line.removeprefix("$ ")
-            if RUN_ID.search(command):
-                command = RUN_ID.sub(incident.failed_run(), command)
             print(f"$ {command}", flush=True)
             yield f"$ {command}"
             yield from (each.rstrip() for each in incident.run(command).strip("\n").splitlines())

@@ -91,7 +91,7 @@ def test_a_quoted_address_cannot_add_an_option():
 
 
 def test_the_recipe_tells_the_owner_with_a_quoted_address():
-    section = ALERTS.read_text().partition("\n### Tell an owner\n")[2].partition("\n### ")[0]
+    section = ALERTS.read_text().partition("\n### Tell an owner\n")[2].partition("\n## ")[0]
     (recipe,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     sent, address = [], "a&smtp=evil.example@b.example"
     called = SimpleNamespace(task=lambda task: SimpleNamespace(delay=task))
