@@ -50,7 +50,7 @@ test: $(VENV)/.dev ## Run the tests of a contributor: units, SQLite, PostgreSQL,
 
 test-rest: $(VENV)/.dev ## Run what `make test` leaves out: each database and broker, one test of each fault
 	@DYNBEAT_FAULTS=$(FAULTS) DYNBEAT_SOAK=$${DYNBEAT_SOAK:-120} $(BIN)/pytest \
-	  -m "(full or long) and not hosts" --ignore tests/unit $(XDIST) --session-timeout 5000 $(ARGS)
+	  -m "full or long" --ignore tests/unit $(XDIST) --session-timeout 5000 $(ARGS)
 
 test-all: test test-rest ## Run all tests; FAULTS=all also repeats each fault on each database and broker
 
