@@ -152,16 +152,6 @@ def test_only_the_answer_to_the_last_text_is_shown(browser, opened):
     assert browser.texts(".db-sentence") == ["At 02:00 every day, Asia/Seoul"]
 
 
-def test_saving_without_edits_changes_nothing(browser, opened, page_site):
-    opened("same")
-    before = page_site.mine.get("same")
-
-    save(browser)
-
-    browser.find(".db-message", text="Nothing was changed")
-    assert page_site.mine.get("same") == before
-
-
 def test_a_conflict_shows_both_versions_and_saves_on_request(browser, opened, page_site):
     opened("shared")
     before = page_site.mine.get("shared").given_trigger

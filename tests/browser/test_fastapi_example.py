@@ -62,25 +62,3 @@ def test_a_user_previews_creates_pauses_and_runs_a_reminder(page):
         assert page.accessibility_errors() == []
         assert page.overflow() == 0
         page.screenshot(f"fastapi-{scheme}")
-
-
-def test_an_error_is_shown_beside_its_field(page):
-    page.expect_error("422")
-    fill(page, name="Bad", text="x", rule="cron", cron="61 * * * *")
-    page.find("[data-field=rule]", "minute '61'")
-
-    page.find("#save").click()
-
-    page.find("[data-field=rule]", "minute '61'")
-    # The live preview has shown the text before the answer.
-    page.find("#form [name=rule][aria-invalid=true]")
-    assert "Bad" not in page.texts("#list h3")
-
-
-def test_the_time_zone_moves_the_preview(page):
-    fill(page, rule="daily")
-    page.find("#preview strong", "UTC")
-
-    Select(page.find("#timezone")).select_by_visible_text("Asia/Seoul")
-
-    page.find("#preview strong", "Asia/Seoul")

@@ -85,33 +85,6 @@ def look(browser, name):
     browser.resize(WIDE)
 
 
-def test_the_chips_of_long_filters_wrap_in_a_narrow_window(browser, flower):
-    long = "a" * 200
-    browser.log_in(f"{flower.url}/dynbeat/runs?status=failed&task={long}&owner={long}", ALICE)
-    browser.resize(NARROW)
-    browser.screenshot("chips-narrow")
-
-    assert browser.overflow() == 0
-    assert browser.driver.execute_script(CUT, ".db-active") == 0
-    assert browser.accessibility_errors(within=".db-active") == []
-    browser.find(".db-active a", text="owner:").click()
-    browser.wait(lambda _: "owner=" not in browser.driver.current_url, "no owner")
-    browser.find(".db-active a", text="Clear all").click()
-    browser.wait(lambda _: browser.driver.current_url.endswith("/runs"), "no filter")
-
-
-def test_a_hold_can_be_released_in_a_narrow_window(browser, flower, page_site):
-    page_site.mine.hold(reason="the mail server is down, ticket 12")
-    browser.log_in(f"{flower.url}/dynbeat/nodes", ALICE)
-    browser.resize(NARROW)
-
-    assert "ticket 12" in browser.find("#db-holds + section td").text
-    browser.screenshot("holds-narrow")
-    assert browser.driver.execute_script(CUT, "#db-holds + section .db-table-scroll") == 0
-    browser.find("#db-holds + section button", text="Release").click()
-    browser.find(".db-muted", text="Nothing is held.")
-
-
 def test_the_strip_loads_in_a_page_that_was_opened_with_a_password_in_its_url(browser, flower):
     credentials = flower.url.replace("://", f"://{ALICE}@")
 

@@ -2,6 +2,7 @@
 
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.select import Select
 
 from celery_dynbeat import Cron, Every
@@ -138,23 +139,17 @@ def test_the_timeline_moves_when_it_is_dragged(open_page):
     assert page.find("#db-timeline").get_attribute("data-since") < since
 
 
-def test_rows_open_with_the_keyboard(open_page):
-    page = open_page("runs")
-    ActionChains(page.driver).send_keys("j").send_keys("j").send_keys("k").perform()
-    focused = page.driver.switch_to.active_element
-    assert focused.get_attribute("data-row") is not None
+def test_the_arrow_keys_move_between_the_days_of_the_calendar_and_show_their_titles(
+    open_page, mine
+):
+    page = open_page(schedule_path(mine, "sync"))
+    page.find(".dynbeat-calendar")
+    today = "document.querySelector('.dynbeat-calendar a:not([tabindex])').focus()"
+    page.driver.execute_script(today)
+    title = page.find(".dynbeat-tooltip").text
 
-    ActionChains(page.driver).send_keys("/").perform()
-    assert page.driver.switch_to.active_element.get_attribute("id") == "db-search"
+    ActionChains(page.driver).send_keys(Keys.ARROW_LEFT).perform()
 
-
-def test_the_page_of_a_task_links_its_run(open_page, mine):
-    mine.run_now("sync")
-    run = wait_until(lambda: next(iter(mine.runs("sync", status="succeeded")), None), within=15)
-
-    page = open_page(f"run/{run.id}")
-    link = page.find_all("a.btn")
-    if any(each.text == "Task in Flower" for each in link):
-        page.find("a", text="Task in Flower").click()
-        page.find("a", text="Run of the schedule").click()
-    assert page.driver.current_url.endswith(f"/dynbeat/run/{run.id}")
+    assert page.find(".dynbeat-tooltip").text not in {"", title}
+    ActionChains(page.driver).send_keys(Keys.ESCAPE).perform()
+    assert page.find_all(".dynbeat-tooltip:not([hidden])") == []

@@ -62,51 +62,6 @@ def test_each_filter_of_a_url_has_a_chip_that_removes_only_it(chips, page, query
         assert sorted(arguments) == sorted([*left, ("zone", "UTC")])
 
 
-def test_one_filter_has_no_link_that_clears_all(chips):
-    assert chips("schedules?state=failing&order=name") == {"state: failing": [("order", "name")]}
-
-
-def test_the_kind_of_alerts_is_a_filter(chips):
-    assert chips("alerts?kind=late&zone=UTC") == {"kind: late": [("zone", "UTC")]}
-
-
-@pytest.mark.parametrize("page", ["schedules", "runs", "timeline", "nodes"])
-def test_without_a_filter_there_are_no_chips(chips, page):
-    assert chips(f"{page}?task=&size=50&zone=UTC&unknown=1") == {}
-
-
-def test_an_empty_owner_is_the_application(chips):
-    assert chips("schedules?owner=") == {"owner: (application)": []}
-    assert chips("timeline?owner=") == {}
-
-
-def test_a_chip_leads_to_the_first_page_of_the_list(chips):
-    found = chips("runs?status=failed&owner=a&after=x&back=&back=y&size=50")
-
-    assert sorted(found["status: failed"]) == [("owner", "a"), ("size", "50")]
-
-
-def test_the_window_of_the_timeline_is_one_filter(chips):
-    span = "since=2026-11-21T09:00:00Z&until=2026-11-21T10:00"
-    opened = "bin=2026-11-21T09:10:00Z/2026-11-21T09:20:00Z"
-
-    found = chips(f"timeline?{span}&{opened}&zone=Asia/Seoul&owner=a&group=task")
-
-    window = (
-        "window: Sat 21 Nov 2026 18:00:00 +09 to Sat 21 Nov 2026 10:00:00 +09",
-        "open bar: Sat 21 Nov 2026 18:10:00 +09 to Sat 21 Nov 2026 18:20:00 +09",
-    )
-    assert list(found) == ["owner: a", *window, "Clear all"]
-    names = [name for name, _ in found[window[0]]]
-    assert sorted(names) == ["bin", "group", "owner", "zone"]
-    assert sorted(found["Clear all"]) == [("group", "task"), ("zone", "Asia/Seoul")]
-
-
-def test_the_filters_of_a_list_with_an_error_can_be_removed(chips, pages):
-    assert pages.get("/dynbeat/runs?name=n&status=bad").status == 400
-    assert list(chips("runs?name=n&status=bad")) == ["status: bad", "name: n", "Clear all"]
-
-
 def test_a_hostile_value_is_text(chips):
     found = chips(f"schedules?task={quote(HOSTILE)}")
 

@@ -8,7 +8,6 @@ from sqlalchemy import insert
 
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.db.models import Run
-from celery_dynbeat.store import scans
 
 PAGE = "/dynbeat/runs?group=error"
 HOSTILE = '"><script>alert(1)</script>\u202e'
@@ -48,10 +47,6 @@ def links(text, start):
     return [unescape(each.partition('"')[0]) for each in text.split('href="') if start in each[:80]]
 
 
-def test_without_failures_the_page_says_so(pages):
-    assert "No runs failed in this period." in pages.get(PAGE).text
-
-
 def test_an_error_is_one_row_that_leads_to_its_runs(fail, pages):
     ids = fail("KeyError: 1\nmore", "KeyError: 2") + fail("KeyError: 3", owner="user:7", name="m")
     fail("other", task="u")
@@ -74,27 +69,6 @@ def test_only_failures_of_the_chosen_time_are_counted(fail, pages, clock):
     assert "FirstError" not in pages.get(f"{PAGE}&since=7d&until=24h").text
 
 
-def test_a_search_becomes_arguments(fail, pages):
-    fail("mine")
-    fail("other", owner="user:7")
-
-    answer = pages.get(f"{PAGE}&q=owner:user:7&since=7d")
-
-    assert "group=error" in answer.location
-    assert "owner=user%3A7" in answer.location
-    text = pages.get(answer.location).text
-    assert "other" in text
-    assert "mine" not in text
-
-
-@pytest.mark.parametrize("query", ["q=tag:", "since=nonsense", "q=task:"])
-def test_a_wrong_argument_is_explained(pages, query):
-    answer = pages.get(f"{PAGE}&{query}")
-
-    assert answer.status == 400
-    assert "db-search-error" in answer.text
-
-
 @pytest.mark.parametrize("query", ["worker=w", "q=customer:13", "owner=&name=n", "origin=manual"])
 def test_a_filter_that_groups_do_not_have_is_refused(fail, pages, query):
     fail("a")
@@ -107,22 +81,9 @@ def test_a_filter_that_groups_do_not_have_is_refused(fail, pages, query):
     assert "Groups of errors cannot be filtered by" in answer.text
 
 
-def test_a_search_that_ends_early_is_said(fail, pages, monkeypatch):
-    fail("a", "b", "c")
-    monkeypatch.setattr(scans, "MAX_SCANNED", 2)
-
-    assert "there may be older failures" in pages.get(PAGE).text
-
-
 def test_names_and_errors_are_escaped(fail, pages):
     fail(HOSTILE, owner=HOSTILE, name=HOSTILE, task=HOSTILE)
     text = pages.get(PAGE).text
 
     assert "<script>alert" not in text
     assert "\u202e" not in text
-
-
-def test_the_runs_page_leads_to_the_errors_of_its_filter(pages):
-    text = pages.get("/dynbeat/runs?owner=&task=t&since=7d&status=failed").text
-
-    assert "/dynbeat/runs?owner=&task=t&since=7d&group=error" in unescape(text)

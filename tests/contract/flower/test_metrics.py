@@ -13,13 +13,6 @@ def gauges_in(answer):
     return {line.split()[2] for line in answer.text.splitlines() if "TYPE dynbeat_" in line}
 
 
-def test_without_configuration_flower_prints_its_own_metrics(serve):
-    answer = serve().get("/metrics")
-
-    assert (answer.status, gauges_in(answer)) == (200, set())
-    assert "flower_events" in answer.text
-
-
 def test_the_gauges_follow_flowers_own_metrics(serve, dynbeat):
     dynbeat.schedules.hold(reason="moving")
 
@@ -30,12 +23,6 @@ def test_the_gauges_follow_flowers_own_metrics(serve, dynbeat):
     assert "flower_events" in answer.text
     assert "\ndynbeat_holds 1.0\n" in answer.text
     assert "dynbeat_database_scrape_success" in gauges_in(answer)
-
-
-def test_the_prefix_of_the_urls_applies(serve):
-    pages = serve(dynbeat_metrics=True, url_prefix="flower")
-
-    assert "dynbeat_holds" in gauges_in(pages.get("/flower/metrics"))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.store import nodes
-from tests.support.applications import MINUTELY, START, execute
+from tests.support.applications import START, execute
 
 PAGE = "/dynbeat/nodes"
 HOSTILE = '"><script>alert(1)</script>\u202e'
@@ -44,12 +44,6 @@ def test_each_node_has_a_card(dynbeat, pages):
     assert "\u202e" not in text
 
 
-def test_a_damaged_row_of_a_node_is_shown(dynbeat, pages):
-    register(dynbeat, NodeKind.WORKER, "w@a", queues="{")
-
-    assert "unknown" in pages.get(PAGE).text
-
-
 def test_everything_is_held_after_a_confirmation_with_a_reason(dynbeat, pages):
     asked = pages.post("/dynbeat/hold", {"next": PAGE})
     assert "Hold all schedules?" in asked.text
@@ -65,16 +59,6 @@ def test_everything_is_held_after_a_confirmation_with_a_reason(dynbeat, pages):
     assert "Everything is held until Sat 21 Nov 2026 13:00:00 +00." in pages.get(PAGE).text
 
 
-def test_an_end_is_a_time_in_the_zone_of_the_page(dynbeat, pages):
-    pages.cookies["dynbeat_viewer_zone"] = "Asia%2FSeoul"
-    form = {"owner": "user:1", "confirmed": "yes", "until_at": "2026-11-22T09:00"}
-
-    pages.post("/dynbeat/hold", form)
-
-    [hold] = dynbeat.schedules.for_owner("user:1").holds()
-    assert hold.until_at.isoformat() == "2026-11-22T00:00:00+00:00"
-
-
 @pytest.mark.parametrize(
     ("typed", "error"),
     [("tomorrow", "is not a time: write"), ("2020-01-01T00:00", "must be later than now")],
@@ -88,27 +72,6 @@ def test_a_wrong_end_is_an_error_and_holds_nothing(dynbeat, pages, typed, error)
     assert error in pages.get(PAGE).text
 
 
-def test_the_application_and_everything_are_different(dynbeat, pages):
-    pages.post("/dynbeat/hold", {"owner": "", "confirmed": "yes"})
-
-    [hold] = dynbeat.schedules.holds()
-    assert hold.owner == ""
-    assert "(application) is held" in pages.get(PAGE).text
-
-
-def test_the_page_counts_what_each_hold_holds(dynbeat, mine, pages):
-    mine.create("n", task="t", trigger=MINUTELY)
-    for name in ("a", "b"):
-        dynbeat.schedules.for_owner("user:1").create(name, task="t", trigger=MINUTELY)
-    dynbeat.schedules.hold(reason="all")
-    dynbeat.schedules.for_owner("user:1").hold(reason="one")
-
-    text = pages.get(PAGE).text
-
-    assert ">3 schedules and 0 waiting runs</td>" in text
-    assert ">2 schedules and 0 waiting runs</td>" in text
-
-
 def test_a_release_ends_the_hold_of_one_scope(dynbeat, pages):
     dynbeat.schedules.hold(reason="all")
     dynbeat.schedules.for_owner("user:1", actor="bob").hold(reason="one")
@@ -119,19 +82,6 @@ def test_a_release_ends_the_hold_of_one_scope(dynbeat, pages):
     assert "user:1 is released." in pages.get(PAGE).text
     pages.post("/dynbeat/release", {"owner": "user:1"})
     assert "user:1 was not held." in pages.get(PAGE).text
-
-
-def test_the_health_has_problems_with_their_fixes(pages):
-    text = pages.get("/dynbeat/health").text
-
-    assert "db-chip-failed" in text
-    assert "celery -A" in text
-
-
-def test_nothing_can_be_changed_in_read_only_mode(dynbeat, serve):
-    dynbeat.schedules.hold(reason="x")
-
-    assert "<form" not in serve().get(PAGE).text
 
 
 @pytest.mark.parametrize("prefix", ["", "monitor"])

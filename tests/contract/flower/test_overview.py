@@ -43,16 +43,6 @@ def test_the_strip_says_what_is_late_and_what_to_do(dynbeat, pages, clock):
     assert alarms == ["▲ overdue 1 (oldest 4 min): check beats"]
 
 
-def test_work_that_is_overdue_for_seconds_is_no_alarm(dynbeat, pages, clock):
-    dynbeat.schedules.for_owner("").create("a", task="t", trigger=Every(60))
-    clock.advance(timedelta(seconds=60 + 37))
-
-    [text] = [text for text, _, _ in items(pages) if "overdue" in text]
-
-    assert text == "overdue 1 (oldest 37 s)"
-    assert not any(alarm for _, _, alarm in items(pages))
-
-
 def test_pending_runs_are_an_alarm_when_status_has_a_problem_with_them(dynbeat, pages, clock):
     mine = dynbeat.schedules.for_owner("")
     mine.create("a", task="t", trigger=Every(86_400))
@@ -78,24 +68,3 @@ def test_each_number_leads_to_a_page(dynbeat, pages, clock):
 
     for _, href, _ in items(pages):
         assert pages.get(href).status == 200
-
-
-def test_pending_runs_show_the_age_of_the_oldest(dynbeat, pages, clock):
-    mine = dynbeat.schedules.for_owner("")
-    mine.create("a", task="t", trigger=Every(86_400))
-    mine.run_now("a")
-    clock.advance(timedelta(seconds=12))
-
-    assert "pending 1 (oldest 12 s)" in [text for text, _, _ in items(pages)]
-
-
-def test_a_failed_run_is_in_the_list_that_its_number_leads_to(dynbeat, pages):
-    mine = dynbeat.schedules.for_owner("")
-    mine.create("a", task="t", trigger=Every(86_400))
-    run = mine.run_now("a")
-    failed = "UPDATE dynbeat_run SET status = 'failed', overdue_at = NULL, finished_at = created_at"
-    assert execute(dynbeat, failed) == 1
-
-    [href] = [href for text, href, _ in items(pages) if text == "failed in the last hour 1"]
-
-    assert run.id in pages.get(href).text

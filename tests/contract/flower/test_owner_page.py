@@ -70,32 +70,6 @@ def test_each_link_to_an_owner_leads_to_its_page(dynbeat, clock, pages, owner):
         assert "<script>alert" not in shown.text
 
 
-def test_the_page_holds_and_releases_the_owner(mine, pages):
-    mine.create("n", task="t", trigger=MINUTELY)
-    fields = {"owner": "user:42", "confirmed": "yes", "next": f"{PAGE}?owner=user%3A42"}
-
-    answer = pages.post("/dynbeat/hold", {**fields, "reason": "ticket 12"})
-
-    assert answer.location == fields["next"]
-    text = pages.get(fields["next"]).text
-    assert "ticket 12" in text
-    assert "Release owner" in text
-
-
-def test_an_owner_without_schedules_has_a_page(pages):
-    answer = page_of(pages, "nobody")
-
-    assert answer.status == 200
-    assert "This owner has no schedules." in answer.text
-
-
-def test_the_quota_of_an_owner_is_shown_and_the_application_has_none(limited, serve_of):
-    pages = serve_of(limited(owner_limits={"*": {"max_schedules": 3}}))
-
-    assert '0 <span class="db-muted">of 3</span>' in page_of(pages, "user:1").text
-    assert "dynbeat_owner_limits" not in page_of(pages, "").text
-
-
 def test_the_limits_of_the_owner_are_shown_with_what_is_used(limited, serve_of):
     table = {"user:1": {"max_schedules": 2, "min_interval": 300, "allowed_tasks": ["mail.*"]}}
     create(limited(), "user:1", "n")
@@ -106,13 +80,6 @@ def test_the_limits_of_the_owner_are_shown_with_what_is_used(limited, serve_of):
     assert '1 <span class="db-muted">of 2</span>' in text
     for shown in ("1 of 2", "5 min", "mail.*"):
         assert f"<dd>{shown}</dd>" in text
-
-
-def test_a_function_of_limits_that_fails_does_not_hide_the_page(limited, serve_of):
-    def fail(name):
-        raise LookupError(name)
-
-    assert page_of(serve_of(limited(owner_limits=fail)), "user:1").status == 200
 
 
 @pytest.fixture

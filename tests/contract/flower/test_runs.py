@@ -7,8 +7,6 @@ from html import unescape
 
 import pytest
 
-from celery_dynbeat import Once
-from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, execute
 
@@ -50,16 +48,6 @@ def shown(text):
     return [part.partition('"')[0] for part in text.split('name="run" value="')[1:]]
 
 
-def test_without_runs_the_page_says_when_one_appears(pages):
-    assert "No runs yet." in pages.get(PAGE).text
-
-
-def test_the_newest_run_is_the_first(made, pages):
-    ids = made(3, "succeeded")
-
-    assert shown(pages.get(PAGE).text) == ids[::-1]
-
-
 def test_pages_follow_each_other_without_gaps(made, pages):
     ids = made(60, "succeeded")
     seen, url = [], PAGE
@@ -93,24 +81,6 @@ def test_a_filter_shows_the_runs_that_match(made, dynbeat, clock, pages, query, 
 
     wanted = set(groups[expected])
     assert found == (wanted | set(groups["manual"]) if "name=n" in query else wanted)
-
-
-def test_a_search_becomes_arguments_of_the_url(pages):
-    answer = pages.get(f'{PAGE}?status=failed&q=owner:user:42+name:"daily+report"')
-
-    assert answer.status == 302
-    assert answer.location == ("/dynbeat/runs?status=failed&owner=user%3A42&name=daily+report")
-
-
-def test_the_date_of_runs_is_shown_once_for_a_day(made, clock, pages):
-    made(3, "succeeded")
-    clock.advance(timedelta(days=1))
-    made(2, "succeeded")
-
-    text = pages.get(PAGE).text
-
-    assert text.count('class="db-day"') == 2
-    assert text.index("Sun 22 Nov 2026") < text.index("Sat 21 Nov 2026")
 
 
 def test_a_search_by_worker_shows_its_runs(made, pages):
@@ -192,17 +162,6 @@ def test_the_question_of_a_rerun_asks_whether_it_waits_in_quiet_hours(
     assert len(beat.publisher.sent) == (2 if given else 0)
 
 
-def test_what_did_not_succeed_is_named(made, mine, pages):
-    ids = [*made(1, "failed"), *made(1, "running")]
-
-    pages.post("/dynbeat/rerun_runs", {"run": ids, "confirmed": "yes", "next": PAGE})
-
-    text = pages.get(PAGE).text
-    assert "Recorded 1 of 2 reruns." in text
-    assert ids[1] in text.partition("db-message")[2].partition("</div>")[0]
-    assert len(mine.runs(origin="rerun")) == 1
-
-
 def test_all_failed_runs_of_a_filter_run_again_with_their_number(made, dynbeat, mine, pages):
     made(3, "failed")
     made(2, "succeeded")
@@ -241,17 +200,6 @@ def test_a_batch_shows_its_counts_and_can_be_cancelled(dynbeat, mine, pages):
     assert mine.get_batch(batch.batch_id).counts == {"revoked": 3}
     assert mine.get_batch(other.batch_id).counts == {"pending": 2}
     assert dynbeat.schedules.changes()[0].action == "cancel"
-
-
-@pytest.mark.parametrize(
-    ("batch", "status"), [("x", 400), pytest.param(new_run_id(START), 200, id="unknown")]
-)
-def test_an_unknown_batch_has_no_runs(made, pages, batch, status):
-    made(1, "failed")
-
-    answer = pages.get(f"{PAGE}?batch={batch}")
-
-    assert (answer.status, "Batch of" in answer.text) == (status, False)
 
 
 def test_all_runs_need_a_time(made, dynbeat, pages):
@@ -301,51 +249,6 @@ def test_a_run_shows_its_steps_and_its_error(made, dynbeat, mine, pages):
     assert dynbeat.schedules.get_run(run_id).error in unescape(text).replace("\\u202e", "\u202e")
 
 
-def test_a_run_that_waits_for_a_retry_says_when(made, clock, pages):
-    at = clock.now() + 10 * MINUTE
-    error, retry_at = "ValueError: no", str(at.replace(tzinfo=None))
-    [run_id] = made(1, "retrying", error=error, retry_at=retry_at, overdue_at=retry_at)
-
-    text = pages.get(f"/dynbeat/run/{run_id}").text
-
-    assert "Failed and waits for its retry in 9 min: ValueError: no" in text
-    assert "<dt>Next attempt</dt>" in text
-    assert "Cancel" in text
-
-
-def test_a_run_and_its_rerun_link_each_other(made, mine, pages):
-    [run_id] = made(1, "failed")
-    again = mine.rerun(run_id)
-
-    assert f'href="/dynbeat/run/{again.id}"' in pages.get(f"/dynbeat/run/{run_id}").text
-    assert f'href="/dynbeat/run/{run_id}"' in pages.get(f"/dynbeat/run/{again.id}").text
-
-
-def test_a_run_shows_its_note_escaped(made, pages):
-    [run_id] = made(1, "succeeded", note=f"12 mails {HOSTILE}")
-
-    text = pages.get(f"/dynbeat/run/{run_id}").text
-
-    assert "Note of the task" in text
-    assert "12 mails" in text
-    assert "<script>alert" not in text
-
-
-def test_a_run_that_waited_for_the_end_of_quiet_hours_says_so(dynbeat, mine, clock, pages):
-    mine.create("n", task="t", trigger=Once(START + MINUTE))
-    mine.set_quiet_hours(["09:00-12:00"])
-    clock.advance(timedelta(hours=3))
-    ManualBeat(dynbeat).run_until_idle()
-    (run,) = mine.runs("n")
-    values = {"status": "succeeded", "at": run.sent_at, "id": run.id}
-    sql = "UPDATE dynbeat_run SET status = :status, overdue_at = NULL, started_at = :at,"
-    execute(dynbeat, f"{sql} finished_at = :at, attempt = 1 WHERE id = :id", **values)
-
-    text = pages.get(f"/dynbeat/run/{run.id}").text
-
-    assert "late (its fire time was in quiet hours)" in text
-
-
 def test_a_run_that_its_task_skipped_can_run_again(made, pages):
     [of_task] = made(1, "skipped", attempt=1, error="no mail")
     [of_policy] = made(1, "skipped", error="overlap: the previous run had not ended")
@@ -381,11 +284,3 @@ def test_the_page_of_a_task_can_ask_for_its_run(made, pages):
     assert json.loads(pages.get("/dynbeat/run_link/x").text) == {"url": None}
     other = "01a204c2-885a-7ad9-b8aa-ecf40842f378"
     assert json.loads(pages.get(f"/dynbeat/run_link/{other}").text) == {"url": None}
-
-
-def test_lists_say_what_a_run_waits_for(made, dynbeat, mine, pages):
-    [waiting] = made(1, "pending")
-    execute(dynbeat, "UPDATE dynbeat_run SET waited_for = 'place' WHERE id = :id", id=waiting)
-
-    for url in (PAGE, f"/dynbeat/schedule?owner=user%3A42&name={mine.get_run(waiting).name}"):
-        assert "waits for a place" in pages.get(url).text

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
-from celery_dynbeat import Cron, Every
+from celery_dynbeat import Every
 from tests.support.applications import MINUTELY, execute
 
 PAGE = "/dynbeat/schedules"
@@ -33,22 +33,6 @@ def link(answer, rel):
 
 def page(pages, **query):
     return pages.get(f"{PAGE}?{urlencode(query, doseq=True)}")
-
-
-def test_an_installation_without_schedules_says_how_to_create_one(pages):
-    assert "No schedules yet. Create one:" in pages.get(PAGE).text
-
-
-def test_a_row_shows_the_schedule(dynbeat, pages):
-    trigger = Cron("0 9 * * mon-fri", timezone="Asia/Seoul")
-    create(dynbeat, "digest", owner="user:42", trigger=trigger, tags=["vip"])
-
-    text = pages.get(PAGE).text
-
-    assert "At 09:00, Monday to Friday, Asia/Seoul" in text
-    assert "never ran" in text
-    assert 'title="Mon 23 Nov 2026 00:00:00 +00 (UTC)"' in text
-    assert names(pages.get(PAGE)) == ["digest"]
 
 
 def test_hostile_texts_are_text(dynbeat, pages):
@@ -119,24 +103,6 @@ def test_a_text_with_an_unknown_key_is_a_part_of_an_owner_or_a_name(dynbeat, pag
     assert json.loads(counts)[""] == "3"
 
 
-@pytest.mark.parametrize("text", ["%", "_", "\\", "/"])
-def test_a_text_has_no_wildcards(dynbeat, pages, text):
-    create(dynbeat, "plain")
-    create(dynbeat, f"a{text}b")
-
-    assert names(page(pages, text=text)) == [f"a{text}b"]
-
-
-def test_the_box_shows_the_search_of_the_url(pages):
-    text = page(pages, owner="", name="daily report").text
-
-    assert 'value="owner:&quot;&quot; name:&quot;daily report&quot;"' in text
-
-
-def test_an_empty_search_shows_all(pages):
-    assert page(pages, q=" ", owner="user:1").location == PAGE
-
-
 @pytest.mark.parametrize(
     ("query", "error"),
     [
@@ -158,11 +124,6 @@ def test_an_error_of_the_search_is_under_the_box(dynbeat, pages, query, error):
     assert names(answer) == []
 
 
-@pytest.mark.parametrize("query", [{"state": "x"}, {"order": "x"}, {"after": "x"}])
-def test_other_invalid_arguments_are_a_bad_request(pages, query):
-    assert page(pages, **query).status == 400
-
-
 def test_a_list_has_pages_in_both_directions(dynbeat, pages):
     create(dynbeat, *(f"n{number:02}" for number in range(60)))
 
@@ -178,28 +139,6 @@ def test_a_list_has_pages_in_both_directions(dynbeat, pages):
     assert names(pages.get(link(second, "prev"))) == names(first)
     assert link(first, "prev") is None
     assert len(names(page(pages, size=100))) == 60
-
-
-def test_the_order_by_next_run_has_pages(dynbeat, pages):
-    for number in range(30):
-        create(dynbeat, f"n{number}", trigger=Every(60 * (30 - number)))
-    create(dynbeat, "paused", enabled=False)
-
-    first = page(pages, order="next_run_at")
-
-    assert names(first)[0] == "n29"
-    assert 'aria-sort="ascending"' in first.text
-    assert names(pages.get(link(first, "next"))) == ["n4", "n3", "n2", "n1", "n0"]
-    assert "25 of 30" in first.text
-
-
-def test_states_without_a_next_run_have_one_order(dynbeat, pages):
-    create(dynbeat, "a", enabled=False)
-
-    text = page(pages, state="paused").text
-
-    assert "order=next_run_at" not in text
-    assert "state=paused&amp;order" not in page(pages, order="next_run_at").text
 
 
 def test_overdue_and_held_schedules_say_so(dynbeat, pages, clock):

@@ -1,17 +1,14 @@
 """What the page of one schedule shows of its values."""
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.api.results import ChangeInfo
-from celery_dynbeat.common.infos import BoundedCount
 from celery_dynbeat.flower.pages.schedule import (
     changed_fields,
-    day_title,
-    failure_dots,
     line_points,
 )
-from celery_dynbeat.insights.charts import CalendarDay, FailureDot, TimesBucket
+from celery_dynbeat.insights.charts import TimesBucket
 
 NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
 SEOUL = ZoneInfo("Asia/Seoul")
@@ -43,34 +40,6 @@ def test_a_line_connects_the_times_with_runs():
         ("2026-11-24T18:00:00+09:00", 2.0),
     ]
     assert points[0].title == "Sun 22 Nov 2026 18:00:00 +09: lag 1 s, at most 1 s, 3 runs"
-
-
-def test_a_failure_leads_to_its_run():
-    dot = FailureDot(at=NOW, run_id="7", status="lost", duration=None)
-
-    [shown] = failure_dots([dot], zone=SEOUL, link=lambda *path: "/".join(path))
-
-    assert (shown.seconds, shown.href) == (None, "dynbeat_run/7")
-    assert shown.title == "lost Sun 22 Nov 2026 18:00:00 +09"
-
-
-def day(total, *, failed=0, skipped=0, planned=0):
-    return CalendarDay(
-        day=date(2026, 11, 22),
-        start_at=NOW,
-        end_at=NOW + timedelta(days=1),
-        total=BoundedCount(count=total, exact=True),
-        failed=failed,
-        skipped=skipped,
-        planned=planned,
-        planned_exact=False,
-    )
-
-
-def test_a_day_says_its_numbers():
-    title = day_title(day(5, failed=2, skipped=1, planned=3))
-
-    assert title == "Sun 22 Nov 2026: 5 runs, 2 failed, 1 skipped, 3 or more planned"
 
 
 def change(before, after):

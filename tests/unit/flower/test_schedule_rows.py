@@ -52,13 +52,6 @@ def row_of(info, runs=(), situation=SITUATION):
     return schedule_row(info, runs, **situation, zone=SEOUL, link="/run/{}".format)
 
 
-def test_the_rule_is_in_words_and_as_given():
-    row = row_of(schedule())
-
-    assert row.rule == "At 09:00, Monday to Friday, Asia/Seoul"
-    assert row.text == "CRON_TZ=Asia/Seoul 0 9 * * mon-fri"
-
-
 def test_a_long_text_of_a_rule_is_cut():
     dates = [date(2026, 12, day) for day in range(1, 31)]
     trigger = Cron("0 9 * * *", timezone="Asia/Seoul").excluding(*dates)
@@ -96,12 +89,6 @@ def test_the_state_knows_the_time_and_the_holds(values, state):
     assert state_of(schedule(**values), **SITUATION) == state
 
 
-def test_a_schedule_that_is_held_waits():
-    assert row_of(schedule(next_run_at=None, is_held=True)).waits
-    assert not row_of(schedule()).waits
-    assert not row_of(schedule(next_run_at=LATE)).waits
-
-
 def test_the_last_run_is_the_newest_that_was_not_skipped():
     runs = [run("succeeded", minutes=9), run("failed", minutes=5), run("skipped")]
 
@@ -118,12 +105,6 @@ def test_a_run_that_its_task_skipped_is_the_last_run_and_ends_no_series_of_failu
     last = last_run(runs)
 
     assert (last.at, last.status, last.failures) == (NOW, "skipped", "x2")
-
-
-def test_the_last_run_of_a_rerun_is_when_it_ran():
-    original = NOW - timedelta(days=3)
-
-    assert last_run([run("succeeded", fire_at=original, origin="rerun")]).at == NOW
 
 
 @pytest.mark.parametrize(
@@ -153,10 +134,3 @@ def test_a_bar_links_its_run_and_says_what_happened():
         "Mon 23 Nov 2026 09:00:00 +09, failed, lag 32 ms, duration 2 s, represents 3 fire times,"
         " Error: <b>\\u202e"
     )
-
-
-def test_a_name_in_the_strip_is_text():
-    strip = row_of(schedule(name='"><script>\u202e'), [run("succeeded")]).strip
-
-    assert "<script>" not in strip
-    assert "\u202e" not in strip

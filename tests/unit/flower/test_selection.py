@@ -15,7 +15,6 @@ from celery_dynbeat.flower.actions import (
     decode,
     encode,
     for_each,
-    names,
     report,
 )
 
@@ -25,10 +24,6 @@ KEYS = [ScheduleKey("user:1", name) for name in "abc"]
 @given(st.text(), st.text())
 def test_any_owner_and_name_are_read_as_they_were(owner, name):
     assert decode([encode(owner, name)]) == [ScheduleKey(owner, name)]
-
-
-def test_a_schedule_that_is_named_twice_counts_once():
-    assert decode([encode("", "a"), encode("", "b"), encode("", "a")]) == [("", "a"), ("", "b")]
 
 
 @pytest.mark.parametrize(
@@ -61,13 +56,6 @@ def failing_with(errors):
     return call
 
 
-def test_success_is_one_sentence():
-    assert report(for_each(KEYS, failing_with({})), ACTIONS["pause"]).text == "Paused 3 schedules."
-    assert report(for_each(KEYS[:1], failing_with({})), ACTIONS["pause"]).text == (
-        "Paused “a of user:1”."
-    )
-
-
 def test_a_schedule_that_fails_does_not_stop_the_others():
     gone = NotFoundError("schedule", "b", owner="user:1")
 
@@ -75,13 +63,6 @@ def test_a_schedule_that_fails_does_not_stop_the_others():
 
     assert message.kind == "warning"
     assert message.text.startswith("Paused 2 of 3 schedules. “b of user:1”: owner 'user:1' has no")
-
-
-def test_without_any_success_the_message_is_an_error():
-    gone = NotFoundError("schedule", "b", owner="user:1")
-    errors = dict.fromkeys("abc", gone)
-
-    assert report(for_each(KEYS, failing_with(errors)), ACTIONS["pause"]).kind == "danger"
 
 
 def test_an_error_of_the_database_ends_the_loop_and_shows_no_details():
@@ -93,20 +74,3 @@ def test_an_error_of_the_database_ends_the_loop_and_shows_no_details():
         "Deleted 1 of 3 schedules. “b of user:1”: The database cannot be used. The log of Flower"
         " contains the error. 1 schedule not tried."
     )
-
-
-def test_a_message_lists_five_errors():
-    keys = [ScheduleKey("", str(number)) for number in range(9)]
-    errors = {key.name: NotFoundError("schedule", key.name, owner="") for key in keys}
-
-    text = report(for_each(keys, failing_with(errors)), ACTIONS["pause"]).text
-
-    assert text.count("has no schedule") == 5
-    assert text.endswith("4 other schedules failed.")
-
-
-def test_a_confirmation_lists_the_first_names():
-    keys = [ScheduleKey("", str(number)) for number in range(12)]
-
-    assert names(keys)[-2:] == ["9", "and 2 more"]
-    assert names(keys[:2]) == ["0", "1"]

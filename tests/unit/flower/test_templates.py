@@ -37,11 +37,6 @@ def test_a_template_of_flower_keeps_its_escapes(loader, path):
     assert loader.load(f"flower:{path.name}").autoescape == "xhtml_escape"
 
 
-def test_the_base_has_a_block_in_its_head(loader):
-    assert "{% block head %}{% end %}</head>" not in (FLOWER / "base.html").read_text()
-    assert loader.load("base.html").generate is not None
-
-
 @pytest.mark.parametrize(
     ("value", "shown"),
     [

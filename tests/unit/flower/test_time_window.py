@@ -31,12 +31,6 @@ def test_a_fixed_window_without_an_offset_is_in_the_zone_of_the_page():
     )
 
 
-@pytest.mark.parametrize("offset", ["+00:00", " 00:00", "Z"])
-def test_an_offset_of_the_url_is_kept(offset):
-    found = window(since=f"2026-11-22T09:00:00{offset}", until="2026-11-22T10:00:00Z")
-    assert found.since == NOW
-
-
 def test_a_shifted_window_is_fixed_and_has_the_same_length():
     found = window("6h").shifted(-0.5)
     assert (found.name, found.since, found.until) == ("", NOW - timedelta(hours=6), NOW)

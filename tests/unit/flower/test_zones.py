@@ -5,7 +5,6 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from celery_dynbeat.flower.base.zones import view_zone
-from celery_dynbeat.triggers.zones import load_zone
 
 SEOUL, BERLIN, UTC = map(ZoneInfo, ("Asia/Seoul", "Europe/Berlin", "UTC"))
 
@@ -39,12 +38,3 @@ def test_the_time_of_each_owner():
     # An axis belongs to no owner.
     assert found.common == SEOUL
     assert found.argument == "owner"
-
-
-def test_without_a_zone_no_similar_name_is_searched():
-    before = load_zone.cache_info().misses
-
-    view_zone(argument="", choice="", viewer="")
-
-    # An error is not cached: each failed search is a miss.
-    assert load_zone.cache_info().misses == before

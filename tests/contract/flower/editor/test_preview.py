@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from tests.support.applications import MINUTELY, START
-from tests.support.editor_form import NEW, OWNER, edits, form_in, open_form, preview, save
+from tests.support.editor_form import edits, open_form, preview, save
 
 
 @pytest.mark.usefixtures("digest")
@@ -21,16 +21,6 @@ def test_the_preview_shows_the_next_fire_times_in_two_zones(pages):
     assert shown["html"].count("<tr>") == 6
 
 
-def test_the_preview_shows_notes_on_clock_changes(pages, mine, clock):
-    clock.advance(timedelta(days=125))
-    mine.create("n", task="t", trigger=MINUTELY)
-
-    shown = preview(pages, open_form(pages, "n"), rule="CRON_TZ=Europe/Berlin 30 2 * * *")
-
-    assert "Sun 28 Mar 2027 03:00:00 +02" in shown["html"]
-    assert "db-fire-remark" in shown["html"]
-
-
 def test_the_preview_of_an_unedited_rule_shows_the_real_fire_times(pages, mine, clock):
     mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(timedelta(seconds=30))
@@ -42,19 +32,6 @@ def test_the_preview_of_an_unedited_rule_shows_the_real_fire_times(pages, mine, 
     assert "holiday" in shown["html"]
     mine.set_quiet_hours(["18:03-18:04"])
     assert "18:04:00 +09" in preview(pages, open_form(pages, "n"))["html"]
-
-
-def test_the_preview_counts_the_runs_that_are_left(pages, mine, beat, clock):
-    mine.create("n", task="t", trigger=MINUTELY, max_runs=9)
-    for _ in range(2):
-        clock.advance(timedelta(minutes=1))
-        beat.run_until_idle()
-
-    assert preview(pages, open_form(pages, "n"), max_runs="4")["html"].count("<tr>") == 3
-    assert (
-        "The schedule already has 2 runs"
-        in preview(pages, open_form(pages, "n"), max_runs="2")["html"]
-    )
 
 
 @pytest.mark.parametrize(
@@ -78,31 +55,12 @@ def test_the_preview_names_the_field_that_is_wrong(pages):
     assert "<table" not in shown["html"]
 
 
-@pytest.mark.usefixtures("mine")
-def test_the_preview_of_a_new_schedule_waits_for_required_fields(pages):
-    form = form_in(pages.get(NEW))
-
-    assert preview(pages, form)["errors"] == {}
-    shown = preview(pages, form, owner=OWNER, rule="0 9 * * *")
-    assert (shown["errors"], shown["owner_zone"]) == ({}, "Asia/Seoul")
-    assert "Asia/Seoul" in shown["html"]
-    assert preview(pages, form, name="x" * 300)["errors"].keys() == {"name"}
-
-
 def test_a_preview_writes_nothing(pages, mine, digest):
     preview(pages, open_form(pages, "digest"), rule="5m")
     save(pages, open_form(pages, "digest"), rule="5m", do="preview")
 
     assert mine.get("digest") == digest
     assert edits(mine) == []
-
-
-def test_the_preview_works_without_a_script(pages, mine, digest):
-    shown = save(pages, open_form(pages, "digest"), do="preview", rule="3h")
-
-    assert form_in(shown).values["rule"] == "3h"
-    assert "Every 3 hours" in shown.text
-    assert mine.get("digest") == digest
 
 
 @pytest.mark.usefixtures("digest")

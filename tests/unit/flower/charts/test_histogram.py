@@ -61,18 +61,6 @@ def test_failed_fires_are_the_hatched_share_of_the_past_ones():
     assert failed.get("fill") == f"url(#{pattern.get('id')})"
 
 
-def test_charts_with_two_labels_have_two_patterns():
-    ids = {next(chart([], label=label).iter("pattern")).get("id") for label in ("a", "b")}
-
-    assert len(ids) == 2
-
-
-def test_one_fire_is_visible_beside_a_million():
-    root = chart([fires(0, past=1), fires(1, past=1_000_000)])
-
-    assert parts(root, "past") == [2, HEIGHT]
-
-
 @given(shown=st.lists(counts, max_size=10))
 def test_all_parts_lie_within_the_plot(shown):
     bins = [
@@ -84,25 +72,6 @@ def test_all_parts_lie_within_the_plot(shown):
             assert 0 <= length(rect, "x") <= length(rect, "x") + length(rect, "width") <= 1
             assert length(rect, "y") >= 0
             assert length(rect, "y") + length(rect, "height") <= HEIGHT + 0.01
-
-
-def test_a_bin_is_at_its_time():
-    [bar] = with_class(chart([fires(3, past=1)]), "dynbeat-bar-past")
-
-    assert 0.3 < length(bar, "x") < length(bar, "x") + length(bar, "width") < 0.4
-
-
-def test_bins_without_fires_have_no_mark():
-    [mark] = with_class(chart([fires(0), fires(1, past=1)]), "dynbeat-bin")
-
-    assert (mark.get("href"), mark.findtext("title")) == ("?bin=1", "minute 1")
-
-
-def test_the_last_bin_is_the_only_tab_stop():
-    root = chart([fires(0, past=1), fires(1, past=1), fires(2)])
-
-    stops = [link.get("href") for link in root.iter("a") if link.get("tabindex") is None]
-    assert stops == ["?bin=1"]
 
 
 @pytest.mark.parametrize(("minute", "lines"), [(5, 1), (-1, 0), (11, 0)])

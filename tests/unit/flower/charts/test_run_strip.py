@@ -1,6 +1,5 @@
 """The strip of the last runs: order, heights and shapes."""
 
-import math
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -77,18 +76,6 @@ def test_the_newest_run_is_at_the_right_and_free_slots_at_the_left(shown):
     assert len(set(positions)) == 30
 
 
-def test_only_the_newest_runs_are_shown():
-    marks = with_class(strip([bar(title=str(n)) for n in range(5)], slots=3), "dynbeat-mark")
-
-    assert [mark.get("href") for mark in marks] == ["/run/2", "/run/3", "/run/4"]
-
-
-def test_only_the_newest_run_is_a_tab_stop():
-    marks = with_class(strip([bar()] * 30), "dynbeat-mark")
-
-    assert [mark.get("tabindex") for mark in marks] == ["-1"] * 29 + [None]
-
-
 def test_the_height_is_the_logarithm_of_the_duration():
     # From a tenth of the shortest to the longest: five decades, of which 10 s is at the third.
     low, middle, high = (height(seconds, [0.1, 1000]) for seconds in (0.1, 10, 1000))
@@ -97,37 +84,8 @@ def test_the_height_is_the_logarithm_of_the_duration():
     assert (middle - low) == pytest.approx(high - middle)
 
 
-def test_runs_of_equal_duration_have_half_the_height():
-    assert height(5, [5, 5, 5]) == pytest.approx((3 + HEIGHT) / 2)
-
-
-def test_a_duration_that_varies_by_a_tenth_looks_steady():
-    assert height(1.1, [1]) - height(1, [1.1]) < HEIGHT * math.log10(1.1) + 0.1
-
-
-def test_a_run_without_a_duration_has_the_least_height():
-    drawn = strip([bar(seconds=None), bar(seconds=1)])
-
-    assert length(shapes(with_class(drawn, "dynbeat-mark")[0])[0], "height") == 3
-
-
-@pytest.mark.parametrize("status", ["failed", "lost"])
-def test_a_failed_run_is_an_exclamation_mark(status):
-    [mark] = with_class(strip([bar(status)]), "dynbeat-tone-failure")
-    dot, stroke = shapes(mark)
-
-    assert length(dot, "y") + length(dot, "height") == HEIGHT
-    assert length(stroke, "y") + length(stroke, "height") < length(dot, "y")
-
-
 @pytest.mark.parametrize("status", Status)
 def test_each_status_has_a_tone(status):
     [mark] = with_class(strip([bar(status)]), "dynbeat-mark")
 
     assert "dynbeat-tone-" in mark.get("class")
-
-
-def test_skipped_runs_are_low_whatever_their_duration():
-    [mark] = with_class(strip([bar("skipped", 100.0)]), "dynbeat-tone-inactive")
-
-    assert length(shapes(mark)[0], "height") == 3

@@ -62,12 +62,6 @@ def test_a_run_without_an_end_reaches_to_now():
     assert (length(rect, "x"), length(rect, "width")) == pytest.approx((0.5, 0.1))
 
 
-def test_a_bar_is_cut_at_the_ends_of_the_axis():
-    [rect] = rects(bar(-50, 500))
-
-    assert (length(rect, "x"), length(rect, "width")) == (0, 1)
-
-
 @example(spans=[(0, 2), (0, 2), (0, 2), (0, 2), (1, 1)])
 @given(
     spans=st.lists(
@@ -91,60 +85,10 @@ def test_bars_lie_within_their_row_and_do_not_overlap_unless_five_run_at_once(sp
                 assert top != other_top or end <= other_start or other_end <= start
 
 
-def test_runs_that_overlap_are_below_each_other():
-    first, second, third = rects(bar(0, 20), bar(10, 30), bar(25, 40))
-
-    assert length(first, "y") == length(third, "y") < length(second, "y")
-
-
-@pytest.mark.parametrize(("status", "flags"), [("failed", 1), ("lost", 1), ("succeeded", 0)])
-def test_a_failed_run_has_a_flag(status, flags):
-    assert len(with_class(chart(row([bar(0, 1, status)])), "dynbeat-flag")) == flags
-
-
-def test_a_run_that_waits_is_a_hollow_circle():
-    [mark] = with_class(chart(row([bar(30, 30, "pending")])), "dynbeat-tone-waiting")
-
-    assert length(mark.find("circle"), "cx") == 0.3
-
-
 def test_a_fire_time_is_at_its_instant():
     [mark] = with_class(chart(row(ticks=[tick(80)])), "dynbeat-fire-time")
 
     assert (length(mark.find("svg"), "x"), mark.findtext("title")) == (0.8, "80")
-
-
-def test_the_label_of_a_row_is_its_only_tab_stop():
-    shown = chart(row([bar(n, n + 1) for n in range(50)], [tick(90)]))
-
-    stops = [link for link in shown.iter("a") if link.get("tabindex") is None]
-    assert [(stop.text, stop.get("href")) for stop in stops] == [("digest", "/schedule")]
-
-
-def test_a_row_is_described_by_its_counts():
-    root = chart(row([bar(0, 1), bar(2, 3)], [tick(90)]))
-
-    assert with_class(root, "dynbeat-track")[0].get("aria-label") == (
-        "digest: 2 runs, 1 upcoming fire times"
-    )
-
-
-def test_an_empty_timeline_says_so():
-    [text] = with_class(chart(), "dynbeat-no-rows")
-
-    assert text.text == "No runs and no fire times in this window"
-
-
-def test_the_day_of_the_start_and_each_midnight_are_named():
-    zone = ZoneInfo("Asia/Seoul")
-    start = datetime(2026, 11, 22, 12, tzinfo=zone)
-    root = chart(start=start, end=start + timedelta(hours=48), now=start)
-
-    assert [text.text for text in with_class(root, "dynbeat-tick-day")] == [
-        "Sun 22 Nov",
-        "Mon 23 Nov",
-        "Tue 24 Nov",
-    ]
 
 
 def test_a_clock_change_is_a_line_with_its_shift():

@@ -7,12 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dynbeat import Cron, Every, Once, Trigger
 from celery_dynbeat.api.texts import Parsing, parse
 from celery_dynbeat.flower.editor.form import EMPTY, LABELS, POLICIES, check_names
 
 NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
-NOON = "20261123T120000"
 SEOUL = Parsing(zone=ZoneInfo("Asia/Seoul"), limit=65_536, now=lambda: NOW)
 HOSTILE = st.sampled_from(
     [
@@ -79,51 +77,6 @@ def test_an_empty_field_returns_to_the_default(field):
     result = parse({field: " "}, stored={field: "x"}, by=SEOUL)
 
     assert result.changes == {field: None}
-
-
-@pytest.mark.parametrize(
-    ("rule", "trigger"),
-    [
-        ("5 min", Every(300)),
-        ("2026-11-23T09:00", Once(datetime(2026, 11, 23, tzinfo=UTC))),
-        ("2026-11-23T09:00+01:00", Once(datetime(2026, 11, 23, 8, tzinfo=UTC))),
-        ("TZ=Europe/Berlin 2026-11-23T09:00", Once(datetime(2026, 11, 23, 8, tzinfo=UTC))),
-        ("in 40h", Once.after(timedelta(hours=40))),
-        (" @daily ", Cron("@daily")),
-    ],
-)
-def test_a_rule_is_read_in_the_zone_of_the_owner(rule, trigger):
-    assert parsed(rule=rule).changes == {"trigger": trigger}
-
-
-@pytest.mark.parametrize(
-    ("rule", "words"),
-    [
-        ("full moon", "cron expression"),
-        ("TZ=UTC 5m", "does not depend on a time zone"),
-        ("CRON_TZ=Mars/Base 0 9 * * *", "unknown time zone"),
-        ("9999-12-31T23:59:59-12:00", "9999"),
-    ],
-)
-def test_an_error_of_the_rule_is_an_error_of_its_field(rule, words):
-    errors = parsed(rule=rule).errors
-
-    assert list(errors) == ["rule"]
-    assert words in errors["rule"]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "CRON_TZ=Asia/Seoul 0 9 * * mon-fri",
-        "in PT2H",
-        "TZ=Asia/Seoul P1M or 0 9 * * *",
-        "0 9 * * * on the next business day of work except 2026-12-25, calendar holidays-de",
-        "DTSTART;TZID=Asia/Seoul:20260105T090000 RRULE:FREQ=DAILY",
-    ],
-)
-def test_the_text_of_any_trigger_can_be_typed(text):
-    assert parsed(rule=text).changes == {"trigger": Trigger.from_text(text)}
 
 
 def test_names_of_a_new_schedule_are_checked():
