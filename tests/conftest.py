@@ -1,13 +1,8 @@
 """Configuration of all tests. The fixtures are in ``tests.support.fixtures``."""
 
-import functools
-import gc
 import os
 import signal
-import warnings
-from collections.abc import Iterator
 
-import docker
 import pytest
 from celery.contrib.pytest import celery_worker as in_process_worker  # noqa: F401 - a fixture
 from hypothesis import HealthCheck, settings
@@ -40,21 +35,6 @@ settings.register_profile(
 settings.load_profile("dynbeat")
 
 
-@functools.cache
-def docker_is_missing() -> str | None:
-    """Return why there is no Docker engine, or None when there is one."""
-    with warnings.catch_warnings():
-        # Without an engine, the client leaves its socket to the garbage collector.
-        warnings.simplefilter("ignore", ResourceWarning)
-        try:
-            docker.from_env(timeout=5).close()
-        except docker.errors.DockerException as error:
-            return f"no Docker engine: {error}"
-        finally:
-            gc.collect()
-    return None
-
-
 def pytest_report_header() -> str | None:
     """Say that MySQL is in place of MariaDB: the names of the tests keep ``mariadb``."""
     mysqld = os.environ.get(MYSQLD_VARIABLE)
@@ -76,19 +56,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _shortness(item: pytest.Item) -> tuple[int, bool]:
     limit = item.get_closest_marker("timeout")
     return -int(limit.args[0]) if limit else 0, item.get_closest_marker("slow") is None
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip tests marked ``docker`` without an engine, also under CI: no guarantee depends on it."""
-    if item.get_closest_marker("docker") and (reason := docker_is_missing()):
-        pytest.skip(reason)
-
-
-@pytest.fixture(scope="session")
-def docker_client() -> Iterator[docker.DockerClient]:
-    """Yield a Docker client for the container fixtures of pytest-celery, or skip the test."""
-    if reason := docker_is_missing():
-        pytest.skip(reason)
-    client = docker.from_env()
-    yield client
-    client.close()

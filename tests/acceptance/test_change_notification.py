@@ -8,7 +8,7 @@ import redis
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import Every, Once, notify
+from celery_dynbeat import Once, notify
 from tests.support.sites import site
 from tests.support.waiting import wait_until
 
@@ -56,46 +56,6 @@ def test_a_new_schedule_is_sent_long_before_the_poll(notified):
     notified.mine.create("new", task="probe.record", trigger=soon())
 
     notified.wait_for_run("new", "sent", within=SENT_WITHIN)
-
-
-def test_beat_is_notified_of_an_edit_that_makes_a_schedule_earlier(notified):
-    notified.mine.create("moved", task="probe.record", trigger=Every(timedelta(hours=1)))
-
-    notified.mine.update("moved", trigger=Every(timedelta(seconds=1)))
-
-    notified.wait_for_run("moved", "sent", within=SENT_WITHIN)
-    notified.mine.delete("moved")
-
-
-def test_beat_sends_a_manual_run_at_once(notified):
-    notified.mine.create("manual", task="probe.record", trigger=Every(timedelta(hours=1)))
-
-    notified.mine.run_now("manual")
-
-    notified.wait_for_run("manual", "sent", within=SENT_WITHIN)
-
-
-def test_beat_is_notified_when_the_callers_transaction_commits(notified):
-    engine = notified.dynbeat.context.database.engine
-    with Session(engine) as session, session.begin():
-        with session.begin_nested():
-            notified.mine.bound(session=session).create(
-                "joined", task="probe.record", trigger=soon()
-            )
-        assert not notified.runs("joined")
-
-    notified.wait_for_run("joined", "sent", within=SENT_WITHIN)
-
-
-def test_a_transaction_that_rolls_back_leaves_no_schedule(notified):
-    engine = notified.dynbeat.context.database.engine
-    with Session(engine) as session:
-        notified.mine.bound(session=session).create("undone", task="probe.record", trigger=soon())
-        session.rollback()
-    notified.mine.create("witness", task="probe.record", trigger=soon())
-
-    notified.wait_for_run("witness", "sent", within=SENT_WITHIN)
-    assert not notified.runs("undone")
 
 
 class NotificationCounter:
@@ -183,27 +143,6 @@ def test_the_postgresql_listener_reconnects_after_a_lost_connection(
         made.mine.create("again", task="probe.record", trigger=Once.after(timedelta(seconds=2)))
 
         made.wait_for_run("again", "sent", within=6)
-
-
-def listeners_called(made, name):
-    statement = "SELECT count(*) FROM pg_stat_activity WHERE application_name = :name"
-    with made.dynbeat.context.database.engine.connect() as connection:
-        return connection.scalar(text(statement), {"name": name})
-
-
-def test_the_postgresql_listener_connects_with_the_engines_parameters(
-    site_folder, postgresql_url, broker_file_url
-):
-    # prepare_threshold belongs to psycopg, and a listener does not need it.
-    given = {"application_name": "the listener", "prepare_threshold": None}
-    with site(site_folder, database_url=postgresql_url, broker_url=broker_file_url) as made:
-        made.app.conf.dynbeat_engine_options = {"connect_args": given}
-        counter = NotificationCounter(made)
-        made.dynbeat.context.database.dispose()
-
-        # One is the connection of this query.
-        wait_until(lambda: listeners_called(made, "the listener") == 2, within=10)
-        counter.listener.stop()
 
 
 def test_polling_alone_finds_a_change_within_the_interval(site_folder, sqlite_url, broker_file_url):

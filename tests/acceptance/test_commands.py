@@ -3,12 +3,10 @@
 import json
 import os
 import pty
-import re
 import signal
 import subprocess
 import sys
 import termios
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -129,41 +127,6 @@ def test_a_pipe_gets_columns_between_tabs(installation):
 
     shown = dynbeat(installation, "list", *owner)
     assert shown.stdout.split("\t")[:5] == [OWNER, "n", "probe.record", "PT1M", "active"]
-
-
-def test_a_terminal_shows_a_table_that_fits(offline):
-    for number in range(3):
-        name = f"a schedule with a long name, number {number}"
-        offline.mine.create(name, task="probe.record", trigger=Every(60))
-
-    with Terminal(offline, "list", "--owner", OWNER, columns=80) as terminal:
-        assert terminal.wait() == 0
-
-    lines = [rich_free(line) for line in terminal.text.splitlines()]
-    assert all(len(line) <= 80 for line in lines)
-    assert lines[1].split()[0] == "name"
-    assert "\x1b[32mactive" in terminal.text
-    assert "a schedule with a long name, number 0" not in terminal.text
-
-
-def rich_free(line):
-    """Return a line without its colours."""
-    return re.sub(r"\x1b\[[0-9;]*m", "", line)
-
-
-def test_a_terminal_shows_the_next_fire_times_in_whole_seconds(offline):
-    offline.mine.set_timezone("Asia/Seoul")
-    offline.mine.create("n", task="probe.record", trigger=Every(60))
-    fire_time = offline.mine.upcoming("n", count=1)[0].fire_at
-
-    command = ("show", "n", "--owner", OWNER, "--count", "1")
-    with Terminal(offline, *command, columns=100) as terminal:
-        assert terminal.wait() == 0
-
-    utc = fire_time.strftime("%Y-%m-%d %H:%M:%S")
-    seoul = (fire_time + timedelta(hours=9)).strftime("%Y-%m-%d %H:%M:%S")
-    (line,) = [line for line in terminal.text.splitlines() if "upcoming" in line]
-    assert rich_free(line).startswith(f"upcoming     {seoul}+09:00 ({utc} UTC), in ")
 
 
 def test_a_terminal_asks_before_a_delete(offline):

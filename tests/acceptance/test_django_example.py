@@ -97,30 +97,6 @@ def test_an_invalid_rule_is_shown_at_its_field_and_nothing_is_stored(example, al
     assert ids(example, "refused") == schedules(example) == []
 
 
-def test_a_rule_is_a_cron_expression_a_duration_or_an_instant(example, alice):
-    for rule, shown in (
-        ("30 21 1 * *", "At 21:30, on day 1 of the month"),
-        ("PT2H", "Every 2 hours"),
-        ("2099-01-01T09:00Z", "Once at 2099-01-01 09:00 UTC"),
-    ):
-        assert shown in post(alice, title=shown, rule=rule).text
-    for (report,) in example.rows("SELECT id FROM reports_report"):
-        post(alice, f"/reports/{report}/delete")
-
-
-def test_a_refused_schedule_leaves_no_row(example, bob):
-    for number in range(10):
-        post(bob, title=f"r{number}", rule="0 9 * * *")
-
-    page = post(bob, title="one more", rule="0 9 * * *")
-
-    assert "You can have at most 10 schedules." in page.text
-    assert ids(example, "one more") == []
-    assert len(schedules(example)) == 10
-    for (report,) in example.rows("SELECT id FROM reports_report"):
-        post(bob, f"/reports/{report}/delete")
-
-
 def test_a_user_can_neither_see_nor_change_the_reports_of_another(example, alice, bob):
     post(alice, title="private", rule="0 9 * * mon-fri")
     (report,) = ids(example, "private")
@@ -129,21 +105,6 @@ def test_a_user_can_neither_see_nor_change_the_reports_of_another(example, alice
     assert post(bob, f"/reports/{report}/delete").status_code == 404
     assert post(bob, f"/reports/{report}/pause").status_code == 404
     assert "private" not in bob.get("/").text
-    post(alice, f"/reports/{report}/delete")
-
-
-def test_the_admin_shows_the_schedules_to_its_users_only(example, alice):
-    post(alice, title="shown", rule="0 9 * * mon-fri")
-    (report,) = ids(example, "shown")
-    url = "/admin/dynbeat/schedule/"
-
-    with user_of(example, "root") as root:
-        page = root.get(url)
-        style = root.get("/static/admin/css/base.css")
-
-    assert f"report-{report}" in page.text
-    assert style.status_code == 200
-    assert alice.get(url).url.path == "/admin/login/"
     post(alice, f"/reports/{report}/delete")
 
 

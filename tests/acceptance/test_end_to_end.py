@@ -9,10 +9,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from celery_dynbeat import Cron, Every, Once
-from tests.support.waiting import wait_until
 
 SECOND = timedelta(seconds=1)
-FAILED = 3
 
 
 #: What beat and the worker decide by the rows. Another test has each broker and database.
@@ -123,52 +121,3 @@ def test_the_message_of_a_cancelled_run_starts_no_task(each_running):
         (run,) = mine.runs(name)
         assert (run.status, run.attempt, run.error) == ("revoked", 0, "the run was cancelled")
     worker.terminate()
-
-
-@pytest.fixture
-def repaired(each_running):
-    """Return an installation in which each run of schedule ``tick`` has failed."""
-    mine = each_running.mine
-    mine.create("tick", task="probe.fail", trigger=Every(SECOND))
-    wait_until(
-        lambda: len(mine.runs("tick", status="failed")) >= FAILED,
-        within=30,
-        message="the runs did not fail",
-    )
-    # Only reruns follow.
-    mine.update("tick", trigger=Every(timedelta(days=100)))
-    wait_until(lambda: has_no_unfinished_run(each_running), within=20)
-    # The worker's clock may be some milliseconds ahead.
-    ended_at = max(run.finished_at for run in each_running.runs("tick"))
-    wait_until(lambda: each_running.dynbeat.context.clock.now() > ended_at, within=5)
-    return each_running
-
-
-def has_no_unfinished_run(made):
-    return all(run.finished_at is not None for run in made.runs("tick"))
-
-
-@one_combination
-def test_each_failed_run_of_a_repaired_task_runs_once_with_its_fire_time(repaired):
-    mine = repaired.mine
-    failed = {run.id: run.fire_at for run in mine.runs("tick", status="failed")}
-    assert mine.get("tick").failing_since is not None
-    # The repaired task.
-    mine.update("tick", task="probe.current", kwargs={"is_subtask": True})
-
-    batch = mine.rerun_many(since=min(failed.values()))
-    again = mine.rerun_many(since=min(failed.values()))
-    assert (batch.total, again.total) == (len(failed), 0)
-    wait_until(lambda: has_no_unfinished_run(repaired), within=30)
-    assert mine.get_batch(batch.batch_id).counts == {"succeeded": len(failed)}
-
-    reruns = mine.runs("tick", origin="rerun", limit=100)
-    assert {run.rerun_of: run.fire_at for run in reruns} == failed
-    assert {run.status for run in reruns} == {"succeeded"}
-    assert len(reruns) == len(failed)
-    bodies = [each["run"] for each in repaired.event_log.read("current")]
-    assert sorted(body["run_id"] for body in bodies) == sorted(run.id for run in reruns)
-    seen = {body["run_id"]: datetime.fromisoformat(body["fire_at"]) for body in bodies}
-    assert seen == {run.id: failed[run.rerun_of] for run in reruns}
-    assert {body["origin"] for body in bodies} == {"rerun"}
-    wait_until(lambda: mine.get("tick").failing_since is None, within=10)

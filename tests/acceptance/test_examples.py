@@ -1,16 +1,13 @@
 """The examples, started as a user starts them."""
 
-import contextlib
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
 import urllib.request
 from pathlib import Path
 
-import kombu
 import psutil
 import pytest
 
@@ -18,7 +15,6 @@ from tests.support.servers.processes import OwnedProcess, is_alive
 from tests.support.waiting import wait_until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-TRANSPORT = "atomic_files:Transport"
 OF_SERVERS = ("DYNBEAT_DEMO_DATABASE_URL", "DYNBEAT_DEMO_BROKER_URL")
 
 
@@ -43,14 +39,6 @@ def test_the_demo_succeeds_and_prints_its_checks():
     assert "Summary" in ended.stdout
     assert "the cancelled one-off never ran" in ended.stdout
     assert "unfinished runs: 0" in ended.stdout
-
-
-@pytest.mark.slow
-def test_the_load_example_ends_with_an_outcome_for_each_run():
-    ended = run("load/load.py", "--users=20", "--seconds=5", within=100)
-
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "lag p99" in ended.stdout
 
 
 def test_each_shard_of_the_sharding_example_sends_the_runs_of_its_own_owners():
@@ -82,33 +70,6 @@ def read(url):
     # A literal address: only the Flower of the demo is queried.
     with urllib.request.urlopen(url, timeout=10) as page:  # noqa: S310
         return page.read().decode()
-
-
-@contextlib.contextmanager
-def file_size_limit(size):
-    """Make each write that exceeds ``size`` bytes stop there."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
-def test_the_flower_demo_delivers_no_incomplete_message(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(EXAMPLES / "flower")
-    folders = {"data_folder_in": tmp_path, "data_folder_out": tmp_path}
-    options = {**folders, "control_folder": tmp_path / "control"}
-
-    # Without a host name kombu warns.
-    with kombu.Connection("localhost", transport=TRANSPORT, transport_options=options) as broker:
-        queue = broker.SimpleQueue("demo")
-        with file_size_limit(100), contextlib.suppress(OSError):
-            queue.put("incomplete" * 100)
-        assert list(tmp_path.glob("*.msg")) == []
-
-        queue.put("complete" * 100)
-        assert queue.get(timeout=10).payload == "complete" * 100
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ import logging
 from datetime import timedelta
 
 import pytest
-from pytest_celery.defaults import ALL_CELERY_BROKERS
 
 from celery_dynbeat import Dynbeat, Once
 from celery_dynbeat.beat.dispatcher import Dispatcher
@@ -84,14 +83,3 @@ def test_manual_passes_and_a_worker_in_this_process_run_a_schedule(dynbeat, disp
 
     assert started == [run.id]
     assert (run.attempt, run.error) == (1, None)
-
-
-@pytest.fixture(params=sorted(ALL_CELERY_BROKERS))
-def celery_broker(request):
-    # pytest-celery iterates its brokers as a set: the order differs between xdist processes.
-    return request.getfixturevalue(request.param)
-
-
-@pytest.mark.docker
-def test_a_worker_in_a_container_of_pytest_celery_answers(celery_setup):
-    assert celery_setup.ready(ping=True)

@@ -232,18 +232,6 @@ def test_the_broker_delays_a_countdown_for_a_quorum_queue(quorum_app):
     assert waiting(quorum_app, "celery") == 0
 
 
-def test_a_countdown_of_a_fraction_of_a_second_arrives(quorum_app):
-    assert len(publish(quorum_app, [run(0, "plain", countdown=0.5)]).sent) == 1
-
-    wait_until(lambda: waiting(quorum_app, "celery") == 1, within=15)
-
-
-def test_a_run_without_countdown_goes_straight_to_its_quorum_queue(quorum_app):
-    assert len(publish(quorum_app, [run(0, "plain")]).sent) == 1
-
-    wait_until(lambda: waiting(quorum_app, "celery") == 1, within=10)
-
-
 def run(number, task, **options):
     return OutgoingRun(
         run_id=f"019e0000-0000-7000-8000-00000000000{number}",

@@ -1,58 +1,12 @@
 """Messages that a real broker accepts and refuses."""
 
 import contextlib
-import json
 from datetime import timedelta
 
 import pytest
 
 from celery_dynbeat import Once
-from tests.support.applications import execute
 from tests.support.waiting import wait_until
-
-POISONS = {
-    "unserialisable": {"serializer": "no-such"},
-    "unroutable": {"exchange": "nobody-declared-it", "routing_key": "x"},
-}
-
-
-def create_good_around(site, options):
-    trigger = Once.after(timedelta(seconds=2))
-    for name in ("a-good", "m-poison", "z-good"):
-        site.mine.create(name, task="probe.record", trigger=trigger)
-    # With SQL: the API rejects an unknown serializer.
-    poison = "UPDATE dynbeat_schedule SET options = :options WHERE name = 'm-poison'"
-    execute(site.dynbeat, poison, options=json.dumps(options))
-
-
-def poison_is_quarantined_and_good_is_sent(site):
-    for name in ("a-good", "z-good"):
-        site.wait_for_run(name, "succeeded")
-    failed = site.wait_for_run("m-poison", "failed")
-    assert "cannot be sent" in failed.error
-    assert "DispatchError" in site.mine.get("m-poison").error
-
-
-@pytest.mark.parametrize("kind", POISONS)
-def test_a_poison_message_on_rabbitmq_affects_no_other_run(rabbitmq_site, kind):
-    create_good_around(rabbitmq_site, POISONS[kind])
-    # A missing exchange may be declared within 91 s; this test shortens that to 3 s.
-    rabbitmq_site.constants["celery_dynbeat.broker.outages.MAX_TRIES"] = 3
-
-    beat = rabbitmq_site.beat()
-    rabbitmq_site.worker()
-
-    poison_is_quarantined_and_good_is_sent(rabbitmq_site)
-    assert "pass failed" not in beat.text
-
-
-def test_a_poison_message_on_redis_affects_no_other_run(redis_site):
-    create_good_around(redis_site, POISONS["unserialisable"])
-
-    redis_site.beat()
-    redis_site.worker()
-
-    poison_is_quarantined_and_good_is_sent(redis_site)
 
 
 @pytest.fixture(params=["redis_site", "rabbitmq_site"])

@@ -161,22 +161,6 @@ def test_a_refused_queue_is_retried_with_a_growing_pause(on_rabbitmq, channel):
     assert outage.tries == 8
 
 
-def test_other_queues_keep_one_channel_while_a_queue_is_refused(on_rabbitmq, channel):
-    channel.queue_declare("moved", durable=False, auto_delete=False)
-    on_rabbitmq.create("moved", 10)
-    on_rabbitmq.after(DAY)
-    sent = []
-    on_rabbitmq.publisher._publish_by_queue = lambda *_: sent.append("apart")
-
-    good = on_rabbitmq.create(number=5)
-    for _ in range(5):
-        on_rabbitmq.mine.run_now(good[0])
-        on_rabbitmq.after(timedelta(milliseconds=100))
-
-    assert on_rabbitmq.statuses(good[:1]) == {"sent"}
-    assert sent == []
-
-
 def test_a_message_that_is_too_large_is_isolated_from_the_others(on_rabbitmq, channel):
     good = on_rabbitmq.create(number=20)
     bad = on_rabbitmq.create(args=["x" * TOO_LARGE])

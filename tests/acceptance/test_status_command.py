@@ -3,18 +3,17 @@
 import json
 import os
 import signal
-from datetime import timedelta
 
 import pytest
 from celery.bin.base import CLIContext
 from click.testing import CliRunner
 from sqlalchemy import text
 
-from celery_dynbeat import Every, Once
+from celery_dynbeat import Every
 from celery_dynbeat.cli import dynbeat as group
 from celery_dynbeat.db.schema import head
 from tests.support.proxy import Proxy
-from tests.support.servers import PostgreSQLServer, RedisServer
+from tests.support.servers import RedisServer
 from tests.support.sites import site
 from tests.support.waiting import wait_until
 
@@ -151,55 +150,6 @@ def test_status_writes_nothing(redis_site, postgresql_url):
 
     assert (empty[0], codes(empty[1])) == (1, ["schema_outdated"])
     assert (full[0], codes(full[1])) == (1, ["no_beat"])
-
-
-def test_status_does_not_create_a_missing_file(file_site):
-    exit_status, report = status(file_site)
-
-    assert (exit_status, codes(report)) == (1, ["schema_outdated"])
-    assert "does not exist" in report["problems"][0]["text"]
-    assert "dynbeat schema upgrade" in report["problems"][0]["hint"]
-    assert not list(file_site.folder.glob("**/*.sqlite3"))
-    assert not list(file_site.folder.parent.glob("dynbeat.sqlite3*"))
-
-
-def test_prune_deletes_old_runs_and_prints_their_number(redis_site):
-    redis_site.dynbeat.context.prepare()
-    redis_site.mine.create("n", task="probe.record", trigger=Once.after(timedelta(days=1)))
-    redis_site.mine.run_now("n")
-    with redis_site.dynbeat.context.database.engine.begin() as connection:
-        ended = "UPDATE dynbeat_run SET id = :id, status = 'succeeded', overdue_at = NULL,"
-        old = f"{ended} created_at = :at, finished_at = :at"
-        values = {"id": "01900000-0000-7000-8000-000000000000", "at": "2024-06-10 00:00:00+00"}
-        assert connection.execute(text(old), values).rowcount == 1
-
-    kept, report = command(redis_site, "prune", "--older-than", "36000")
-    assert (kept, report["deleted"]) == (0, 0)
-
-    gone, report = command(redis_site, "prune")
-    assert (gone, report) == (
-        0,
-        {
-            "ok": True,
-            "dry_run": False,
-            "deleted": 1,
-            "older_than_days": 30.0,
-            "changes_deleted": 0,
-            "changes_older_than_days": 90.0,
-            "refused": None,
-        },
-    )
-    assert redis_site.all_runs() == []
-
-
-def test_prune_reports_an_unreachable_database(own_server, site_folder, redis_url):
-    server = own_server(PostgreSQLServer)
-    with site(site_folder, database_url=server.url, broker_url=redis_url) as made:
-        server.stop()
-
-        exit_status, report = command(made, "prune")
-
-        assert (exit_status, report["ok"]) == (1, False)
 
 
 @pytest.mark.slow

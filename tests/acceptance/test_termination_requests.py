@@ -108,20 +108,6 @@ def test_a_missing_right_on_rabbitmq_is_named(amqp_url, restricted_url):
     assert "write permission" in refusal
 
 
-def test_the_right_to_configure_is_not_needed_on_rabbitmq(amqp_url, rabbitmq_server):
-    if not isinstance(rabbitmq_server, RabbitMQServer):
-        pytest.skip("makes an account, which only a server of our own lets it")
-    vhost = amqp_url.rpartition("/")[2]
-    name = f"{vhost}-writer"
-    url = rabbitmq_server.create_user(name, vhost, write=".*", configure="^celery$")
-    try:
-        with worker_mailbox(amqp_url) as next_command, publisher(url) as made:
-            made.terminate([RUN_ID])
-            assert next_command()["arguments"]["task_id"] == [RUN_ID]
-    finally:
-        rabbitmq_server.delete_user(name)
-
-
 def test_workers_without_remote_control_on_rabbitmq_are_named(amqp_url):
     with publisher(amqp_url) as made:
         assert "worker_enable_remote_control" in refusal_of(made)
