@@ -9,7 +9,7 @@ follows from the text is therefore tried first, and measured intervals are cache
 time is too close, beat skips it (planning).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import pairwise
@@ -17,7 +17,7 @@ from itertools import pairwise
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.api.checks import invalid
-from celery_dynbeat.api.results import Usage, WaitingOwner
+from celery_dynbeat.api.results import Usage
 from celery_dynbeat.common.errors import InvalidArgumentError, InvalidTriggerError, LimitError
 from celery_dynbeat.common.owner_limits import setting_of
 from celery_dynbeat.common.settings import Settings
@@ -227,27 +227,3 @@ def usage_of(
         max_running=None if cap is None else cap.max_running,
         running_key=None if cap is None else cap.key,
     )
-
-
-def waiting_owners(
-    context: Context, session: Session | None, *, settings: Settings
-) -> Sequence[WaitingOwner]:
-    """Return the owners whose runs wait for a place, by key and name."""
-
-    def work(session: Session) -> Sequence[WaitingOwner]:
-        found = places.waiting_owners(session)
-        used = places.in_use(session, {each.running_key for each in found})
-        return [
-            WaitingOwner(
-                owner=each.owner,
-                waiting=each.waiting,
-                since=each.since,
-                running_key=each.running_key,
-                running=used[each.running_key],
-                max_running=None if cap is None else cap.max_running,
-            )
-            for each in found
-            for cap in [settings.owner_limits.cap_of(each.owner)]
-        ]
-
-    return context.read_many(session, work)

@@ -685,23 +685,6 @@ class Usage(Info):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingOwner(Info):
-    """An owner whose runs wait for a place.
-
-    ``since`` is when the oldest of the ``waiting`` runs was recorded. ``running`` runs have a place
-    of ``running_key``, and ``max_running`` may have one. None means that the limit was removed, so
-    that the runs are sent.
-    """
-
-    owner: str
-    waiting: int
-    since: datetime
-    running_key: str
-    running: int
-    max_running: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class QuietHoursInfo(Info):
     """The quiet hours of an owner, or with ``owner=None`` of ``dynbeat_quiet_hours``.
 

@@ -23,8 +23,7 @@ def flower(context: click.Context, arguments: tuple[str, ...]) -> None:
     --dynbeat-unauthenticated-writes allows changes without a login. --dynbeat-allowed-hosts=NAMES
     lists the host names of this Flower in URLs. If there is no login, Flower accepts only these
     names, loopback names and addresses. --dynbeat-hide-arguments hides the arguments of tasks.
-    --dynbeat-query-timeout=SECONDS limits each database call (default: 10). --dynbeat-metrics adds
-    the gauges of the database to /metrics.
+    --dynbeat-query-timeout=SECONDS limits each database call (default: 10).
 
     For example:
         flower --port=5555 --basic-auth=alice:secret

@@ -14,7 +14,6 @@ from celery_dynbeat.cli.base.parameters import (
     ACTOR,
     YES,
     argument,
-    complete_owners,
     flag,
     option,
     time_option,
@@ -28,14 +27,6 @@ if TYPE_CHECKING:
 
     from celery_dynbeat.api import OwnerSchedules
 
-_WAITING = (
-    owner_column(),
-    Column("waiting", width=7),
-    time_column("since"),
-    Column("running", width=7),
-    Column("max_running", width=11),
-    Column("running_key", width=20, optional=True),
-)
 _HELD = (
     owner_column(),
     Column("actor", width=10),
@@ -54,7 +45,6 @@ _HELD = (
     option(
         "--owner",
         default=None,
-        shell_complete=complete_owners,
         metavar="OWNER",
         help='The owner. "" is the application itself.',
     ),
@@ -136,9 +126,7 @@ def described_quiet_hours(mine: "OwnerSchedules") -> str:
 
 @command(
     "owner",
-    argument(
-        "owner", required=False, default="", shell_complete=complete_owners, metavar="[OWNER]"
-    ),
+    argument("owner", required=False, default="", metavar="[OWNER]"),
     option("--timezone", metavar="ZONE", help="Set the time zone. '' returns to dynbeat_timezone."),
     option(
         "--quiet-hours",
@@ -149,11 +137,10 @@ def described_quiet_hours(mine: "OwnerSchedules") -> str:
     ),
     option("--quiet-days", "calendar", metavar="NAME", help="Set a shared calendar of quiet days."),
     flag("--no-quiet-hours", "clear", help="Remove the quiet hours and days."),
-    flag("--waiting", help="List the owners whose runs wait for a place."),
     flag("--held", help="List all holds in force, and what they hold."),
     *ACTOR,
 )
-def owner(cli: Invocation, *, waiting: bool, held: bool, **given: Any) -> None:
+def owner(cli: Invocation, *, held: bool, **given: Any) -> None:
     """Show the limits of an owner, and show or set its quiet hours.
 
     The output includes the time zone and the holds. If you omit OWNER, the command is about the
@@ -161,9 +148,9 @@ def owner(cli: Invocation, *, waiting: bool, held: bool, **given: Any) -> None:
     of the owner's time zone. If both times of a window are equal, the window is a whole day. All
     changes are made in one transaction.
 
-    --waiting and --held list several owners. They print a row for each owner or hold, and with
-    --json an object on each line. The owner of a hold of all owners is * in piped output and null
-    in --json. The counts of --held, of schedules and of waiting runs, are up to 10,000+.
+    --held prints a row for each hold, and with --json an object on each line. The owner of a hold
+    of all owners is * in piped output and null in --json. The counts of schedules and of waiting
+    runs are up to 10,000+.
 
     For example:
         owner user:42
@@ -171,15 +158,13 @@ def owner(cli: Invocation, *, waiting: bool, held: bool, **given: Any) -> None:
         owner user:42 --quiet-hours 22:00-07:00 --quiet-hours 'sat,sun 00:00-00:00'
         owner user:42 --quiet-hours 22:00-07:00 --quiet-days holidays-de
         owner user:42 --no-quiet-hours
-        owner --waiting
         owner --held
     """
     is_edit = any(value not in {None, (), False} for value in given.values())
-    if waiting or held:
-        if is_edit or cli.owner_given or cli.reason or (waiting and held):
-            name = "--waiting" if waiting else "--held"
-            raise click.UsageError(f"{name} takes no other option")
-        (_show_waiting if waiting else _show_held)(cli)
+    if held:
+        if is_edit or cli.owner_given or cli.reason:
+            raise click.UsageError("--held takes no other option")
+        cli.show(_HELD, all_of(cli.schedules.holds), hidden=())
     elif cli.reason and not is_edit:
         raise click.UsageError("--reason needs a change")
     elif is_edit:
@@ -255,16 +240,3 @@ def _show(cli: Invocation) -> None:
 def _of_limit(used: int, limit: int | None, field: str) -> str:
     """Return a number with its limit: ``2 of 10 (dynbeat_owner_limits: max_schedules)``."""
     return f"{used:,}" if limit is None else f"{used:,} of {limit:,} ({setting_of(field)})"
-
-
-def _show_held(cli: Invocation) -> None:
-    cli.show(_HELD, all_of(cli.schedules.holds), hidden=())
-
-
-def _show_waiting(cli: Invocation) -> None:
-    # A late import: the help of the commands imports no SQLAlchemy.
-    from celery_dynbeat.api.limits import waiting_owners  # noqa: PLC0415
-
-    context = cli.dynbeat.context
-    found = waiting_owners(context, None, settings=context.settings.for_pass())
-    cli.show(_WAITING, found, hidden=())

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,6 @@ from celery_dynbeat.cli.base.parameters import (
     RUN_ID,
     YES,
     argument,
-    complete_names,
     filter_options,
     flag,
     number_option,
@@ -40,14 +39,11 @@ from celery_dynbeat.insights.explain.runs import wait_text
 
 if TYPE_CHECKING:
     from celery_dynbeat.api import OwnerSchedules, Schedules
-    from celery_dynbeat.insights.history import FailureGroup
 
 #: Between two reads of a run.
 POLL_SECONDS = 0.5
 #: These follow the record of a run, line by line.
 _TEXTS = ("earlier_errors", "traceback")
-#: The span that --errors searches without --since.
-_DEFAULT_SPAN = timedelta(days=1)
 
 
 @command(
@@ -306,12 +302,6 @@ def _error(run: RunInfo) -> str | None:
     return f"waits {wait_text(run)}" if run.is_waiting else _first_line(run.error)
 
 
-def _names(group: "FailureGroup") -> str:
-    """Return some of the schedules: ``user:7/digest, user:8/digest and 40 more``."""
-    more = group.schedules - len(group.names)
-    return ", ".join(group.names) + (f" and {more:,} more" if more else "")
-
-
 RUNS = (
     owner_column(),
     Column("name", width=8),
@@ -326,60 +316,36 @@ RUNS = (
     Column("worker", width=10, optional=True),
     Column("note", lambda run: _first_line(run.note), width=20, optional=True),
 )
-_ERRORS = (
-    Column("count", width=6),
-    Column("task", width=16),
-    Column("error", width=24),
-    Column("names", _names, width=16),
-    Column("schedules", width=9, optional=True),
-    Column("owners", width=6, optional=True),
-    time_column("first_at"),
-    time_column("last_at"),
-)
 
 
 @command(
     "runs",
-    argument("name", required=False, shell_complete=complete_names, metavar="[NAME|RUN_ID]"),
+    argument("name", required=False, metavar="[NAME|RUN_ID]"),
     *OWNERS,
     *filter_options(
         RunFilter, "status", "task", "origin", "batch_id", "since", "until", selects="Only runs"
     ),
-    flag("--errors", help="Count the failed and lost runs by task and error."),
     *PAGE,
     columns=RUNS,
 )
-def runs(cli: Invocation, *, name: str | None, errors: bool, **filters: Any) -> None:
+def runs(cli: Invocation, *, name: str | None, **filters: Any) -> None:
     """List runs, newest fire time first, or show one run.
 
     If you pass NAME, the command lists the runs of one schedule. If you pass RUN_ID, it shows this
     run of any owner, with its errors and its traceback. --since and --until are about fire times.
     If you pass --all-owners, the run that was created last comes first.
 
-    --errors searches the last 24 hours or the span of --since, and combines with the options for
-    owner, task and time. Without --all-owners, it counts the runs of one owner. The most frequent
-    error comes first. Errors whose first lines differ only in numbers, UUIDs and hexadecimal ids
-    are counted together. A run whose rerun has succeeded is not counted. The columns are count,
-    task, error, names, schedules, owners, first_at, last_at. The command searches at most the
-    newest 10,000 runs, and prints a note if there may be more.
-
     For example:
         runs --status failed --status lost --since 1d --all-owners
         runs 01a203ec-f449-7a5a-aa02-b03ca0cb18fc
         runs --batch 01a203ec-f449-7a5a-aa02-b03ca0cb18fc --status failed
         runs digest --owner user:42 --all --json
-        runs --errors --all-owners --since 1h
     """
     given = {key for key, value in filters.items() if value}
     if cli.context.get_parameter_source("limit") is ParameterSource.DEFAULT:
         given.discard("limit")
     given |= {"page"} if cli.after or cli.all_pages else set()
-    if errors:
-        if name is not None or given - {"task", "since", "until"}:
-            allowed = "--owner, --all-owners, --task, --since and --until"
-            raise click.UsageError(f"--errors takes only {allowed}")
-        _show_errors(cli, **filters)
-    elif name is not None and is_run_id(name) and (run := _find_run(cli, name)) is not None:
+    if name is not None and is_run_id(name) and (run := _find_run(cli, name)) is not None:
         if given:
             raise click.UsageError("RUN_ID takes no filter")
         _show_run(cli, run)
@@ -411,23 +377,3 @@ def _show_run(cli: Invocation, run: RunInfo) -> None:
     cli.record(shown, as_dict=as_dict)
     for line in () if cli.as_json else (*run.earlier_errors, *(run.traceback or "").splitlines()):
         cli.line(line)
-
-
-def _show_errors(
-    cli: Invocation, *, task: str | None, since: datetime | None, until: datetime | None, **_: Any
-) -> None:
-    # The help of the command imports no database.
-    from celery_dynbeat.insights.history import failures  # noqa: PLC0415
-
-    found = failures(
-        cli.dynbeat.context,
-        owner=cli.owner,
-        task=task,
-        since=since or cli.now - _DEFAULT_SPAN,
-        until=until,
-    )
-    cli.show(_ERRORS, found.groups)
-    if not found.groups:
-        cli.note_scope()
-    if not found.exact:
-        cli.note("there may be more: only the newest 10,000 runs were searched")

@@ -15,23 +15,19 @@ from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation, all_of
 from celery_dynbeat.cli.base.parameters import (
     FloatRange,
-    complete_owners,
-    flag,
     option,
     time_option,
 )
-from celery_dynbeat.common.text import counted, described_owner, format_duration
+from celery_dynbeat.common.text import described_owner, format_duration
 
 if TYPE_CHECKING:
     from celery_dynbeat.health.checks import DatabaseStatus, Evaluation, HealthReport
     from celery_dynbeat.health.nodes import SeenNode
-    from celery_dynbeat.store.health import Tables, TableSize
+    from celery_dynbeat.store.health import Tables
 
 INDENT = 12
 #: Queues and tasks in the JSON output.
 MAX_UNSERVED = 20
-#: Old rows are counted up to this number.
-_COUNTED = 10_000
 _ALERTS = (
     Column("id", width=3),
     owner_column(),
@@ -58,7 +54,6 @@ _SPANS = {"minute": timedelta(hours=1), "hour": timedelta(days=1)}
         help="How late a schedule may be. Default: 2 x dynbeat_poll_interval +"
         " dynbeat_dispatch_timeout.",
     ),
-    flag("--sizes", help="Also show the rows and the bytes of each table."),
     option(
         "--alerts",
         type=click.Choice(["open", "all", "test"]),
@@ -79,7 +74,6 @@ _SPANS = {"minute": timedelta(hours=1), "hour": timedelta(days=1)}
     option(
         "--owner",
         default=None,
-        shell_complete=complete_owners,
         metavar="OWNER",
         help="Only alerts or runs of OWNER. Default: all owners.",
     ),
@@ -88,7 +82,6 @@ def status(
     cli: Invocation,
     *,
     max_lag: float | None,
-    sizes: bool,
     alerts: str | None,
     forecast: str | None,
     until: datetime | None,
@@ -98,9 +91,6 @@ def status(
 
     The command writes nothing and creates no tables. It ends within about ten seconds, even if a
     server does not respond.
-
-    With --sizes, it also shows how large the tables are, and how many of their rows are older than
-    the retention. A server knows the number of rows only approximately.
 
     --alerts lists the alerts, oldest first. Each schedule has at most one alert of each kind.
     Because the URLs of dynbeat_alert_urls contain passwords, a refused test message prints only
@@ -113,7 +103,6 @@ def status(
     For example:
         status
         status --json --max-lag 300
-        status --sizes
         status --alerts open --owner user:42
         status --alerts test
         status --forecast hour --until 6h
@@ -121,7 +110,7 @@ def status(
     Exit status: 0: healthy. 1: unhealthy, or a URL refused the test message. 2: the command line is
     invalid.
     """
-    _check_options(cli, forecast, until=until, queue=queue, alerts=alerts, health=sizes or max_lag)
+    _check_options(cli, forecast, until=until, queue=queue, alerts=alerts, health=max_lag)
     if alerts == "test":
         _send_test(cli)
     elif alerts is not None:
@@ -129,7 +118,7 @@ def status(
     elif forecast is not None:
         _show_forecast(cli, per=forecast, until=until, queue=queue)
     else:
-        _show_health(cli, max_lag, sizes=sizes)
+        _show_health(cli, max_lag)
 
 
 def _check_options(
@@ -186,48 +175,19 @@ def _show_forecast(cli: Invocation, *, per: str, until: datetime | None, queue: 
         cli.note("at least: there are more schedules than are counted")
 
 
-def _show_health(cli: Invocation, max_lag: float | None, *, sizes: bool) -> None:
+def _show_health(cli: Invocation, max_lag: float | None) -> None:
     from celery_dynbeat.health.checks import evaluate  # noqa: PLC0415
     from celery_dynbeat.health.probes import collect_health  # noqa: PLC0415
 
     limit = None if max_lag is None else timedelta(seconds=max_lag)
     report = collect_health(cli.context.obj.app, max_lag=limit)
     evaluation = evaluate(report)
-    tables = _sizes(cli) if sizes and report.tables is not None else None
     if cli.as_json:
-        shown = as_dict(report, evaluation)
-        shown |= {} if tables is None else {"sizes": _plain(tables)}
-        cli.line(json.dumps(shown))
+        cli.line(json.dumps(as_dict(report, evaluation)))
     else:
         for line in _lines(report, evaluation):
             cli.line(line)
-        for number, each in enumerate(tables or ()):
-            cli.line(_line("" if number else "sizes", *_size_cells(each)))
     cli.context.exit(0 if evaluation.healthy else 1)
-
-
-def _sizes(cli: Invocation) -> Sequence["TableSize"]:
-    from celery_dynbeat.store import health  # noqa: PLC0415
-
-    context = cli.dynbeat.context
-    read = partial(
-        health.table_sizes,
-        now=context.clock.now(),
-        history=context.settings.history_retention,
-        audit=context.settings.audit_retention,
-    )
-    return context.database.read_in_transaction(read)
-
-
-def _size_cells(size: "TableSize") -> Iterator[str]:
-    about = "" if size.exact else "about "
-    yield f"{size.name:<28}"
-    yield "rows not known" if size.rows is None else f"{about}{counted(size.rows, 'row')}"
-    yield "size not known" if size.bytes is None else f"{size.bytes / 2**20:,.1f} MiB"
-    if size.retention is not None and size.old_rows is not None:
-        more = "+" if size.old_rows > _COUNTED else ""
-        days = size.retention / timedelta(days=1)
-        yield f"{min(size.old_rows, _COUNTED):,}{more} older than {days:g} days"
 
 
 def as_dict(report: "HealthReport", evaluation: "Evaluation") -> dict[str, Any]:

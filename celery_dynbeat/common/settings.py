@@ -3,7 +3,7 @@
 import difflib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from functools import cache
@@ -168,21 +168,6 @@ def metrics_in_force(endpoint: MetricsEndpoint | None) -> MetricsEndpoint | None
 
 
 PREFIX = "dynbeat_"
-#: What replaces the settings of earlier versions.
-REMOVED = {
-    "alert_interval": "remove it: at least 5 minutes are between two messages to one URL",
-    "alert_timeout": "remove it: a message has 10 s",
-    "alerts": "set dynbeat_alert_urls; an empty list stores alerts and sends only signals",
-    "allowed_tasks": "use dynbeat_owner_limits = OwnerLimits(allowed_tasks=...)",
-    "max_running_per_owner": "use dynbeat_owner_limits = OwnerLimits(max_running=...)",
-    "max_schedules_per_owner": "use dynbeat_owner_limits = OwnerLimits(max_schedules=...)",
-    "batch_size": "remove it: a batch has up to 500 schedules",
-    "expected_beats": "use dynbeat_expected_nodes = {'beat': 2}",
-    "expected_workers": "use dynbeat_expected_nodes = {'worker': 2}",
-    "audit": "dynbeat_audit_retention = 0 writes no audit, and deletes the existing changes",
-    "metrics_port": "use dynbeat_metrics",
-    "metrics_address": "use dynbeat_metrics = 'address:port'",
-}
 _UNSET = object()
 NOTIFIERS = ("auto", "postgresql", "broker", "polling")
 CATCH_UPS = ("latest", "all", "none")
@@ -445,14 +430,10 @@ def _reject_unknown(keys: Iterable[str], known: Iterable[str]) -> None:
         match = re.fullmatch(r"(?:[a-z0-9]+_)??dynbeat_(\w+)", str(key).lower())
         if match is None or match[1] in names:
             continue
-        hint = REMOVED.get(match[1]) or _nearest(match[1], names)
+        near = difflib.get_close_matches(match[1], names, n=1, cutoff=0.5)
+        hint = f"did you mean {PREFIX}{near[0]}?" if near else f"known are: {', '.join(names)}"
         msg = f"unknown setting {key!r}: {hint}"
         raise ConfigurationError(msg)
-
-
-def _nearest(name: str, names: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"did you mean {PREFIX}{near[0]}?" if near else f"known are: {', '.join(names)}"
 
 
 def _reject_unread(conf: Configuration, known: Iterable[str]) -> None:

@@ -1,24 +1,18 @@
-"""Flower's application, with the URLs of the schedule pages and the gauges of ``/metrics``.
+"""Flower's application, with the URLs of the schedule pages.
 
 ``reverse_url(name)`` adds Flower's URL prefix. Owners and names contain any character, so they are
 arguments and not parts of a path.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
 from celery import Celery
 from flower.app import Flower
-from flower.views.monitor import Metrics
-from prometheus_client import CollectorRegistry, generate_latest
 from tornado.web import RequestHandler, StaticFileHandler, url
 
 from celery_dynbeat.api import Dynbeat, dynbeat_of
-from celery_dynbeat.common.errors import ConfigurationError
-from celery_dynbeat.common.settings import metrics_in_force
 from celery_dynbeat.flower.actions import ACTIONS
 from celery_dynbeat.flower.base.database_calls import DatabaseCalls
 from celery_dynbeat.flower.base.handler import SHARED_STATIC, STATIC, DynbeatHandler
@@ -38,39 +32,6 @@ from celery_dynbeat.flower.pages.schedule import ScheduleCharts, SchedulePage
 from celery_dynbeat.flower.pages.schedules import ScheduleCounts, SchedulesPage
 from celery_dynbeat.flower.pages.timeline import ForecastFragment, TimelinePage
 from celery_dynbeat.flower.templates import DynbeatLoader
-from celery_dynbeat.metrics.database_gauges import DatabaseGauges
-from celery_dynbeat.metrics.exporting import registry_of
-from celery_dynbeat.process.context import Context
-
-
-class MetricsHandler(Metrics):
-    """Flower's handler, followed by our gauges. Like Flower's, it needs no login."""
-
-    def initialize(self, registry: CollectorRegistry, executor: ThreadPoolExecutor) -> None:
-        """Take the registry of the gauges, and a thread that may wait for the database."""
-        self._registry, self._executor = registry, executor
-
-    async def get(self) -> None:
-        """Print the default registry, and the gauges of the database."""
-        loop = asyncio.get_running_loop()
-        gauges = await loop.run_in_executor(self._executor, generate_latest, self._registry)
-        await super().get()
-        self.write(gauges)
-
-
-def is_enabled(context: Context, *, option: bool) -> bool:
-    """Return whether Flower's option or dynbeat_metrics asks for the gauges."""
-    try:
-        return option or metrics_in_force(context.settings.metrics) is not None
-    except ConfigurationError:
-        # The pages show the error.
-        return False
-
-
-def metrics_route(context: Context, *, executor: ThreadPoolExecutor) -> url:
-    """Return the route that replaces Flower's. ``executor`` reads the gauges."""
-    arguments = {"registry": registry_of([DatabaseGauges(context)]), "executor": executor}
-    return url(r"/metrics", MetricsHandler, arguments)
 
 
 def routes() -> Sequence[url]:
@@ -142,17 +103,7 @@ class DynbeatFlower(Flower):
         loader = DynbeatLoader(settings["template_path"])
         super().__init__(options=options, capp=capp, **{**settings, "template_loader": loader})
         self.database_calls = DatabaseCalls(timeout=options.dynbeat_query_timeout)
-        added = [*routes(), *self._metrics_routes()]
-        self.add_handlers(r".*", [_prefixed(route, options.url_prefix) for route in added])
-
-    def _metrics_routes(self) -> Sequence[url]:
-        try:
-            context = self.dynbeat.context
-        except ConfigurationError:
-            # The pages show the error.
-            return []
-        is_on = is_enabled(context, option=self.options.dynbeat_metrics)
-        return [metrics_route(context, executor=self.database_calls.metrics)] if is_on else []
+        self.add_handlers(r".*", [_prefixed(route, options.url_prefix) for route in routes()])
 
     @cached_property
     def dynbeat(self) -> Dynbeat:

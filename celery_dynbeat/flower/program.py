@@ -45,12 +45,6 @@ define(
     default=10.0,
     help="seconds that a database call of a schedule page may take",
 )
-define(
-    "dynbeat_metrics",
-    type=bool,
-    default=False,
-    help="add the gauges of the database to /metrics, even without dynbeat_metrics",
-)
 
 
 def unknown_option(arguments: Iterable[str]) -> str | None:

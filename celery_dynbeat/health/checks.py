@@ -459,9 +459,8 @@ _check(
 
 @_check(
     "schedules_failing",
-    hint="`celery -A your_app dynbeat runs --errors --all-owners` counts the errors,"
-    " `celery -A your_app dynbeat list --all-owners --state failing` lists the schedules;"
-    " correct the task or its arguments, or pause the schedule",
+    hint="`celery -A your_app dynbeat list --all-owners --state failing` lists them with their"
+    " errors; correct the task or its arguments, or pause the schedule",
 )
 def _schedules_failing(read: _TablesRead) -> _Findings:
     if read.tables.failing.count:
@@ -492,8 +491,7 @@ def _schedules_held(read: _TablesRead) -> _Findings:
 @_check(
     "runs_wait_for_place",
     hint="runs that end free their places: search for the cause if one hangs, set max_run_time for"
-    " its schedule, or raise max_running; `celery -A your_app dynbeat owner --waiting`"
-    " lists the owners",
+    " its schedule, or raise max_running",
 )
 def _runs_wait_for_place(read: _TablesRead) -> _Findings:
     texts = []

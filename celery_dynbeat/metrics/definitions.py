@@ -348,5 +348,4 @@ READ_METRICS = (
         buckets=RUN_TIME_BOUNDS,
     ),
 )
-#: On the endpoints of beat and of Flower.
 DATABASE_METRICS: Sequence[Metric] = (SCRAPE_SUCCESS, *READ_METRICS)

@@ -53,21 +53,17 @@ class BeatMetrics:
             thread.join()
 
 
-def registry_of(collectors: Iterable[Collector]) -> CollectorRegistry:
-    """Return a registry with ``collectors``, apart from the default one of the application."""
-    registry = CollectorRegistry(auto_describe=False)
-    for collector in collectors:
-        registry.register(collector)
-    return registry
-
-
 def _serve(
     collectors: Iterable[Collector], endpoint: MetricsEndpoint
 ) -> tuple[WSGIServer, Thread] | None:
     """Serve ``collectors``; return None, with a log record, if the port is in use."""
     port, address = endpoint
+    # Apart from the default registry of the application.
+    registry = CollectorRegistry(auto_describe=False)
+    for collector in collectors:
+        registry.register(collector)
     try:
-        server, thread = start_http_server(port, address, registry_of(collectors))
+        server, thread = start_http_server(port, address, registry)
     except OSError as error:
         logger.error(  # noqa: TRY400 - beat works without the endpoint
             "metrics are not exported: %s (address %s, port %s): give each beat its own port"

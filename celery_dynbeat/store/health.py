@@ -1,4 +1,4 @@
-"""Queries on the health of an installation: what it has not sent or started, and table sizes.
+"""Queries on the health of an installation: what it has not sent or started.
 
 Each query reads the start of an index up to a limit, so a million rows cost no more than a
 thousand. The quarantined schedules have an index without an order. The number of nodes is the
@@ -16,10 +16,9 @@ from sqlalchemy.orm import Session, undefer
 from celery_dynbeat import store
 from celery_dynbeat.common.filters import ScheduleFilter
 from celery_dynbeat.common.infos import ZERO, BoundedCount
-from celery_dynbeat.common.run_ids import first_run_id
 from celery_dynbeat.common.states import UNFINISHED, Status
-from celery_dynbeat.db.models import CHANGES, HOLDS, RUNS, Base, Hold, Node, NodeKind, Run, Schedule
-from celery_dynbeat.db.statements import capabilities_in, connection_of
+from celery_dynbeat.db.models import HOLDS, Hold, Node, NodeKind, Run, Schedule
+from celery_dynbeat.db.statements import capabilities_in
 from celery_dynbeat.store import holds, places
 from celery_dynbeat.store.runs import (
     WAITS_IN_BATCH,
@@ -47,8 +46,6 @@ MAX_HISTORY_READ = 100
 MAX_LATE_READ = 10_000
 #: Waiting runs, and schedules that are due next, in the sample of the work.
 MAX_SAMPLE = 1_000
-#: Rows that retention will delete, which are counted for the size of a table.
-MAX_OLD_ROWS = 10_000
 #: A run that waits longer for a place is reported.
 LONG_WAIT = timedelta(minutes=1)
 #: Characters of an error or a reason.
@@ -402,52 +399,3 @@ def _unstarted(session: Session, instant: Any, *conditions: Any) -> Late:
         select(func.count(), func.min(first.c.at, type_=Run.created_at.type))
     ).one()
     return Late(count=BoundedCount(count=count).cut(MAX_LATE_READ), oldest_at=oldest)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableSize:
-    """The size of a table with its indexes.
-
-    - ``rows`` is approximate unless ``exact`` is true. None means that the database has not
-      counted them yet.
-    - ``bytes`` is None if the database does not know it.
-    - ``old_rows`` is how many rows are older than ``retention``, at most MAX_OLD_ROWS + 1; None for
-      a table without retention. The last run of each schedule stays.
-    """
-
-    name: str
-    rows: int | None
-    exact: bool
-    bytes: int | None
-    retention: timedelta | None = None
-    old_rows: int | None = None
-
-
-def table_sizes(
-    session: Session, *, now: datetime, history: timedelta, audit: timedelta
-) -> Sequence[TableSize]:
-    """Return the size of each table, by name. ``history`` and ``audit`` are the retentions."""
-    capabilities, connection = capabilities_in(session), connection_of(session)
-    old: dict[Any, tuple[timedelta, Any]] = {
-        RUNS: (history, (RUNS.c.id < first_run_id(now - history), RUNS.c.finished_at.is_not(None))),
-        CHANGES: (audit, (CHANGES.c.changed_at < now - audit,)),
-    }
-    found = []
-    for table in sorted(Base.metadata.tables.values(), key=lambda each: each.name):
-        size = capabilities.size_of(connection, table)
-        retention, conditions = old.get(table, (None, None))
-        old_rows = None
-        if conditions is not None:
-            few = select(table.c.id).where(*conditions).limit(MAX_OLD_ROWS + 1).subquery()
-            old_rows = session.scalar(select(func.count()).select_from(few))
-        found.append(
-            TableSize(
-                name=table.name,
-                rows=size.rows,
-                exact=capabilities.embedded,
-                bytes=size.bytes,
-                retention=retention,
-                old_rows=old_rows,
-            )
-        )
-    return found

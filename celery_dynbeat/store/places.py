@@ -243,29 +243,6 @@ def count_waiting(session: Session, *, owner: str | None = None, key: str | None
     return session.scalar(counted) or 0
 
 
-class OwnerInLine(NamedTuple):
-    """The number of waiting runs of an owner, since when the oldest of them waits, and their key.
-
-    A retry has waited since its run was created.
-    """
-
-    owner: str
-    running_key: str
-    waiting: int
-    since: datetime
-
-
-def waiting_owners(session: Session) -> Sequence[OwnerInLine]:
-    """Return the owners with waiting runs, by key and owner, from at most MAX_COUNTED runs."""
-    waiting = select(Run.owner, Run.running_key, Run.created_at)
-    some = waiting.where(WAITS).order_by(*_queue(session)).limit(MAX_COUNTED).subquery()
-    grouped = select(
-        some.c.owner, some.c.running_key, func.count(), func.min(some.c.created_at)
-    ).group_by(some.c.running_key, some.c.owner)
-    rows = session.execute(grouped.order_by(some.c.running_key, some.c.owner))
-    return [OwnerInLine(*row) for row in rows]
-
-
 class PlaceHolder(NamedTuple):
     """A run that has a place."""
 

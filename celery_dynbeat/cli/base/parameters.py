@@ -1,4 +1,4 @@
-"""The arguments and options of commands, their types, and what a shell completes.
+"""The arguments and options of commands, and their types.
 
 An invalid value is a usage error that names the value, rule and fix. The options of fields and
 filters come from the tables ``FIELDS`` and ``KEYS``.
@@ -6,21 +6,17 @@ filters come from the tables ``FIELDS`` and ``KEYS``.
 
 import getpass
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from celery_dynbeat.api import Dynbeat, dynbeat_of
 from celery_dynbeat.api.field_types import Choice, Tags, TypedInstant, parse_instant
 from celery_dynbeat.api.fields import FIELDS, Field
 from celery_dynbeat.api.filters import KEYS, Key
 from celery_dynbeat.common.filters import ScheduleFilter
 from celery_dynbeat.common.run_ids import is_run_id
 from celery_dynbeat.common.text import MAX_BATCH, MAX_PAGE_SIZE, shorten
-
-#: The maximum number of names that a shell offers.
-MAX_COMPLETED = 100
 
 
 class _Type(click.ParamType[Any]):
@@ -135,56 +131,6 @@ def number_option(
     )
 
 
-def complete_owners(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[str]:
-    """Return the owners that a shell offers for ``incomplete``."""
-    del parameter
-    # Late imports, here and below: a completion of option names opens no database.
-    from celery_dynbeat.insights import lists  # noqa: PLC0415
-
-    return list(
-        _completed(
-            context,
-            lambda found: lists.owners(found.context, prefix=incomplete, limit=MAX_COMPLETED),
-        )
-    )
-
-
-def complete_names(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[str]:
-    """Return the names of the owner's schedules that a shell offers for ``incomplete``."""
-    del parameter
-    owner = context.params.get("owner") or ""
-    return list(
-        _completed(
-            context,
-            lambda found: [
-                each.name
-                for each in found.schedules.for_owner(owner).list(
-                    name_prefix=incomplete or None, limit=MAX_COMPLETED
-                )
-            ],
-        )
-    )
-
-
-def _completed(context: click.Context, search: Callable[[Dynbeat], Iterable[str]]) -> Iterable[str]:
-    """Return what ``search`` finds.
-
-    A shell shows no error, so after an error, there is no completion.
-    """
-    from celery.app.utils import find_app  # noqa: PLC0415
-
-    given = context.find_root().params.get("app")
-    try:
-        return search(dynbeat_of(find_app(given) if isinstance(given, str) else given))
-    # Loading the application runs any code.
-    except Exception:  # noqa: BLE001
-        return []
-
-
 def filter_options(kind: type, *fields: str, selects: str) -> Sequence[click.Option]:
     """Return the options for fields of a filter, in this order. ``selects`` begins their help.
 
@@ -239,12 +185,11 @@ def shell_user() -> str:
 
 #: The options that set the fields of a schedule.
 FIELD_OPTIONS = tuple(_field_option(each) for each in FIELDS.values() if not each.is_required)
-NAME = argument("name", shell_complete=complete_names)
-OPTIONAL_NAME = argument("name", required=False, shell_complete=complete_names)
+NAME = argument("name")
+OPTIONAL_NAME = argument("name", required=False)
 OWNER = option(
     "--owner",
     default="",
-    shell_complete=complete_owners,
     metavar="OWNER",
     help="The owner of the schedules, such as user:42. Default: the application itself.",
 )

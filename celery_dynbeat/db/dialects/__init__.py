@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import cache
 from importlib import import_module
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
@@ -36,13 +36,6 @@ OWN_TRANSACTION = "dynbeat_own_transaction"
 SCHEMA_LOCK = "dynbeat_schema"
 #: The table that is the lock in a cluster, in the database of the connection.
 SCHEMA_LOCK_TABLE = "dynbeat_schema_lock"
-
-
-class Size(NamedTuple):
-    """The number of rows and bytes of a table. None means that the database does not know it."""
-
-    rows: int | None
-    bytes: int | None
 
 
 class Capabilities(ABC):
@@ -150,10 +143,6 @@ class Capabilities(ABC):
         """Return the database's encoding if it cannot store every text, else None."""
         del connection
         return None
-
-    @abstractmethod
-    def size_of(self, connection: Connection, table: Table) -> Size:
-        """Return the size of a table with its indexes; of a server, from its statistics."""
 
     def is_unstorable(self, error: DBAPIError) -> bool:
         """Return whether the error is a letter that the database's encoding cannot store."""

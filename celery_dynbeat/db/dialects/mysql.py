@@ -28,7 +28,7 @@ from sqlalchemy.sql.dml import Insert
 
 from celery_dynbeat.common.text import NAME_LENGTH
 from celery_dynbeat.db import table_names
-from celery_dynbeat.db.dialects import SCHEMA_LOCK, SCHEMA_LOCK_TABLE, Capabilities, S, Size
+from celery_dynbeat.db.dialects import SCHEMA_LOCK, SCHEMA_LOCK_TABLE, Capabilities, S
 
 _DELETE = """
     DELETE {table}
@@ -37,10 +37,6 @@ _DELETE = """
 """
 #: ER_LOCK_DEADLOCK, ER_TABLE_EXISTS_ERROR, ER_DUP_ENTRY
 _DEADLOCK, _TABLE_EXISTS, _DUPLICATE_KEY = 1213, 1050, 1062
-_SIZE = text(
-    "SELECT table_rows, data_length + index_length FROM information_schema.tables"
-    " WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :name"
-)
 _LOWER_CASE_NAMES = text("SELECT @@lower_case_table_names")
 #: MySQL has no such variables. MariaDB without a cluster has them, and the first is OFF.
 _GALERA = text("SHOW VARIABLES WHERE Variable_name IN ('wsrep_on', 'wsrep_node_name')")
@@ -130,11 +126,6 @@ class MySql(Capabilities):
             if before is not None:
                 quote = connection.dialect.identifier_preparer.quote_identifier
                 connection.exec_driver_sql(self.entering_schema(quote(before)))
-
-    def size_of(self, connection: Connection, table: Table) -> Size:
-        given = {"name": table.name, "schema": table.schema}
-        row = connection.execute(_SIZE, given).one_or_none()
-        return Size(None, None) if row is None else Size(int(row[0]), int(row[1]))
 
     def read_clock(self, connection: Connection) -> datetime:
         instant: datetime = connection.execute(select(func.utc_timestamp(text("6")))).scalar_one()

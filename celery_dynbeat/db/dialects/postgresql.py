@@ -26,7 +26,6 @@ from celery_dynbeat.db import table_names
 from celery_dynbeat.db.dialects import (
     SCHEMA_LOCK,
     Capabilities,
-    Size,
 )
 
 # All plans except nested loops over index scans. JIT compilation depends on the plan's cost, and a
@@ -54,10 +53,6 @@ _COMMIT_SYNCHRONOUSLY = (
 )
 _SYNCHRONOUS_COMMIT = select(func.current_setting("synchronous_commit"))
 _DEFAULT_ISOLATION = select(func.current_setting("default_transaction_isolation"))
-_SIZE = text(
-    "SELECT reltuples, pg_total_relation_size(oid) FROM pg_class"
-    " WHERE oid = to_regclass(CAST(:name AS text))"
-)
 _ENCODINGS = select(
     func.current_setting("server_encoding"), func.current_setting("client_encoding")
 )
@@ -142,12 +137,6 @@ class PostgreSql(Capabilities):
         server, client = connection.execute(_ENCODINGS).one()
         # SQL_ASCII stores the bytes of its clients, and this client sends UTF-8.
         return None if server == "UTF8" or (server, client) == ("SQL_ASCII", "UTF8") else server
-
-    def size_of(self, connection: Connection, table: Table) -> Size:
-        name = connection.dialect.identifier_preparer.format_table(table)
-        rows, size = connection.execute(_SIZE, {"name": name}).one()
-        # -1: neither VACUUM nor ANALYZE has counted them.
-        return Size(None if rows < 0 else int(rows), size)
 
     def is_unstorable(self, error: DBAPIError) -> bool:
         # untranslatable_character, character_not_in_repertoire

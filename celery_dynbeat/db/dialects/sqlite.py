@@ -20,13 +20,8 @@ from sqlalchemy.orm import InstrumentedAttribute
 from sqlalchemy.sql.dml import Insert
 
 from celery_dynbeat.db import table_names
-from celery_dynbeat.db.dialects import Capabilities, Size
+from celery_dynbeat.db.dialects import Capabilities
 
-# With its indexes.
-_SIZE = text(
-    "SELECT sum(pgsize) FROM dbstat"
-    " WHERE name IN (SELECT name FROM sqlite_master WHERE tbl_name = :name)"
-)
 #: Ten seconds in total.
 _WAL_TRIES, _WAL_PAUSE = 500, 0.02
 _UNAVAILABLE = (
@@ -39,15 +34,6 @@ class Sqlite(Capabilities):
     """SQLite 3.35 and later, in WAL mode: readers and the writer do not wait for each other."""
 
     embedded = True
-
-    def size_of(self, connection: Connection, table: Table) -> Size:
-        rows: int = connection.execute(select(func.count()).select_from(table)).scalar_one()
-        try:
-            size = connection.execute(_SIZE, {"name": table.name}).scalar_one()
-        except DBAPIError:
-            # This SQLite was built without the table dbstat.
-            size = None
-        return Size(rows, size)
 
     def why_no_schema(self, name: str) -> str | None:
         del name

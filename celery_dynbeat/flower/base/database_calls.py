@@ -60,8 +60,6 @@ class DatabaseCalls:
         # A probe of a server that hangs takes seconds.
         self.health = SharedProbe("dynbeat-flower-probe", timeout=timeout)
         self.forecast = SharedProbe("dynbeat-flower-forecast", timeout=timeout)
-        # A separate thread: without a login, /metrics must not delay the pages.
-        self.metrics = ThreadPoolExecutor(1, thread_name_prefix="dynbeat-flower-metrics")
         self._timeout = timeout
         self.pages_in_progress = 0
 
@@ -81,4 +79,3 @@ class DatabaseCalls:
         self._executor.shutdown(wait=False, cancel_futures=True)
         self.health.close()
         self.forecast.close()
-        self.metrics.shutdown(wait=False, cancel_futures=True)

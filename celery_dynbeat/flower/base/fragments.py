@@ -25,12 +25,11 @@ _IN_THE_PAGES: Mapping[str, str] = {
     "resume": "the button Resume",
     "run": "the button Run now",
     "runs": "the page of the run",
-    "runs --errors": "the page Runs",
     "status": "the page Beats",
 }
 _COMMAND = re.compile(
     r"`(?P<code>(?:celery -A \S+ dynbeat )?"
-    r"(?P<verb>runs --errors|hold --release|owner --\w+|[\w-]+)[^`]*)`"
+    r"(?P<verb>hold --release|owner --\w+|[\w-]+)[^`]*)`"
 )
 
 

@@ -2,7 +2,6 @@
 
 import pytest
 from celery.bin.celery import celery
-from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from tests.support.applications import MINUTELY, execute
@@ -113,25 +112,6 @@ def test_fire_times_inside_a_hold_are_marked(as_json, shown, mine):
     notes = [each["note"] for each in as_json("show", "n", "--why", *OWNER)[0]["next"]]
     assert notes[0].startswith("held by bob")
     assert notes[1] is None
-
-
-def completions(*words):
-    """Return what a shell offers for the last word."""
-    complete = ShellComplete(celery, {}, "celery", "_CELERY_COMPLETE")
-    return [each.value for each in complete.get_completions([*words[:-1]], words[-1])]
-
-
-def test_a_shell_completes_owners_and_their_names(dynbeat, mine, monkeypatch):
-    mine.create("digest", task="t", trigger=MINUTELY)
-    mine.create("sync", task="t", trigger=MINUTELY)
-    monkeypatch.setattr("celery.app.utils.find_app", lambda name: {"proj": dynbeat.app}[name])
-
-    assert completions("-A", "proj", "dynbeat", "show", *OWNER, "di") == ["digest"]
-    assert completions("-A", "proj", "dynbeat", "show", *OWNER, "") == ["digest", "sync"]
-    assert completions("-A", "proj", "dynbeat", "show", "") == []
-    assert completions("-A", "proj", "dynbeat", "hold", "--owner", "us") == ["user:42"]
-    # An application that cannot be loaded completes nothing, and prints no error.
-    assert completions("-A", "nowhere", "dynbeat", "show", *OWNER, "di") == []
 
 
 def test_a_command_in_a_hint_names_the_application_of_the_command_line(dynbeat, mine, monkeypatch):

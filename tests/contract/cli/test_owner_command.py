@@ -2,7 +2,6 @@
 
 import pytest
 
-from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, application
 
 
@@ -29,8 +28,7 @@ def test_the_usage_is_shown_with_its_limits(shown, as_json, dynbeat):
     "arguments",
     [
         ("user:1", "--reason", "x"),
-        ("--waiting", "--reason", "x"),
-        ("--waiting", "--held"),
+        ("--held", "--reason", "x"),
         ("user:1", "--held"),
     ],
 )
@@ -39,14 +37,3 @@ def test_an_option_without_effect_is_refused(refused, arguments):
 
     assert status == 2
     assert "--reason needs a change" in error or "takes no other option" in error
-
-
-def test_the_owners_whose_runs_wait_are_listed(as_json, dynbeat):
-    mine = dynbeat.schedules.for_owner("user:1")
-    for _ in range(3):
-        mine.run_now("n")
-    ManualBeat(dynbeat).run_until_idle()
-
-    [found] = as_json("owner", "--waiting")
-    assert (found["owner"], found["waiting"], found["running"]) == ("user:1", 2, 1)
-    assert (found["max_running"], found["running_key"]) == (1, "user:1")

@@ -1,7 +1,6 @@
 """add, update, list, show, pause, resume, run, delete, runs, next."""
 
 import json
-import re
 from datetime import date, timedelta
 
 import pytest
@@ -120,7 +119,6 @@ def test_add_sets_every_field(as_json, dynbeat):
         (("runs", "n", "--all-owners"), 2, "NAME and --all-owners cannot be combined"),
         (("runs", "--status", "bad"), 2, "'bad' is not one of 'pending'"),
         (("runs", RUN_ID), 1, f"there is no run {RUN_ID}"),
-        (("runs", "--errors", "--status", "failed"), 2, "--errors takes only"),
         (("skip", "there", "--next", "--undo"), 2, "--undo needs FIRE_TIME"),
         (("show", "nope"), 1, "has no schedule named 'nope'"),
         (("lst",), 2, "Did you mean one of these?\n    list"),
@@ -520,7 +518,7 @@ def test_status_forecasts_the_runs_of_each_minute_of_the_next_hour(
     assert [each["runs"] for each in found["rows"]] == [3, 3, 1]
     assert (found["is_at_least"], found["total"], found["busiest_runs"]) == (False, 7, 4)
     assert refused("status", *OWNER)[0] == refused("status", "--queue", "low")[0] == 2
-    assert refused("status", "--forecast", "hour", "--sizes")[0] == 2
+    assert refused("status", "--forecast", "hour", "--max-lag", "1")[0] == 2
     assert refused("status", "--forecast", "hour", "--alerts", "open")[0] == 2
     assert refused("status", "--alerts", "test", *OWNER)[0] == 2
 
@@ -564,19 +562,6 @@ def test_a_dry_run_of_prune_counts_and_deletes_nothing(shown, as_json, mine, clo
     assert line.startswith("runs older than 1 days would be deleted: 2;")
     assert len(mine.runs()) == 2
     assert (as_json("prune")[0]["deleted"], len(mine.runs())) == (2, 0)
-
-
-def test_status_shows_the_sizes_of_the_tables(command, mine):
-    mine.create("n", task="t", trigger=MINUTELY)
-
-    text = command("status", "--sizes").stdout
-    found = json.loads(command("status", "--sizes", "--json").stdout)["sizes"]
-
-    assert re.search(r"dynbeat_schedule +1 row ", text)
-    assert re.search(r"dynbeat_run .* 0 older than 30 days", text)
-    (run,) = [each for each in found if each["name"] == "dynbeat_run"]
-    assert (run["rows"], run["old_rows"], run["retention"]) == (0, 0, 30 * 86_400)
-    assert "sizes" not in json.loads(command("status", "--json").stdout)
 
 
 def test_times_are_in_the_zone_of_the_owner(shown, upcoming, mine):

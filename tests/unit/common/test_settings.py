@@ -85,24 +85,6 @@ def test_an_unknown_setting_without_a_similar_one_is_rejected_with_all_names():
         Settings.read({"dynbeat_xyzzy": 1}, timezone="UTC")
 
 
-@pytest.mark.parametrize(
-    ("key", "instead"),
-    [
-        ("dynbeat_audit", "dynbeat_audit_retention = 0"),
-        ("CELERY_DYNBEAT_METRICS_PORT", "use dynbeat_metrics"),
-        ("dynbeat_alert_timeout", "remove it"),
-        ("dynbeat_alert_interval", "remove it"),
-        ("dynbeat_alerts", "set dynbeat_alert_urls"),
-        ("dynbeat_expected_workers", "use dynbeat_expected_nodes"),
-        ("dynbeat_batch_size", "remove it"),
-        ("dynbeat_max_running_per_owner", r"use dynbeat_owner_limits = OwnerLimits\(max_running="),
-    ],
-)
-def test_a_removed_setting_is_rejected_with_what_replaces_it(key, instead):
-    with pytest.raises(ConfigurationError, match=f"unknown setting '{key}': .*{instead}"):
-        Settings.read({key: 1}, timezone="UTC")
-
-
 def test_an_empty_list_of_urls_turns_alerts_on():
     assert not read().alerts_enabled
     assert read(alert_urls=[]).alerts_enabled

@@ -14,7 +14,7 @@ HOLD = "End the hold: `celery -A a dynbeat hold --release --owner u`."
         ("`celery -A a dynbeat resume -- n` resumes it.", "The button Resume resumes it."),
         (HOLD, "End the hold: the button Release."),
         ("Look. `celery -A a dynbeat status` says it.", "Look. The page Beats says it."),
-        ("`owner --waiting` lists them.", "<code>owner --waiting</code> lists them."),
+        ("`owner --quiet-days` sets.", "<code>owner --quiet-days</code> sets."),
         ("`owner --held` lists them.", "The page Beats lists them."),
         ("`run` runs it once.", "The button Run now runs it once."),
         ("`celery -A '<b>' worker`", "<code>celery -A &#x27;&lt;b&gt;&#x27; worker</code>"),
