@@ -28,7 +28,7 @@ ALIAS_OF_SCHEDULER, SCHEDULER = "dynbeat", "celery_dynbeat:DatabaseScheduler"
 
 
 class DynbeatConfig(AppConfig):
-    """Put ``"celery_dynbeat.django"`` into INSTALLED_APPS. It has no migrations of Django."""
+    """Put ``"celery_dynbeat.django"`` into INSTALLED_APPS."""
 
     name = "celery_dynbeat.django"
     label = "dynbeat"
@@ -36,7 +36,7 @@ class DynbeatConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Let ``migrate`` create the tables, and read them where the settings put them."""
+        """Let ``migrate`` upgrade the tables, and read them where the settings put them."""
         post_migrate.connect(upgrade_tables, sender=self, dispatch_uid="celery_dynbeat.upgrade")
         checks.register(check_application)
         checks.register(check_relations, checks.Tags.models)
@@ -73,7 +73,8 @@ def place_tables(settings: Settings) -> None:
 def upgrade_tables(using: str, verbosity: int = 1, stdout: Any = None, **_: Any) -> None:
     """Create or upgrade the tables in the database ``using``, if the schedules are there.
 
-    A receiver of ``post_migrate``. With a URL other than ``django://ALIAS`` it does nothing.
+    A receiver of ``post_migrate``: a project may have applied the migrations before it set
+    ``django://ALIAS``, or may disable migrations in its tests. With another URL it does nothing.
     """
     dynbeat = project_dynbeat()
     if dynbeat is None:
@@ -85,6 +86,11 @@ def upgrade_tables(using: str, verbosity: int = 1, stdout: Any = None, **_: Any)
         return
     if schema.upgrade(dynbeat.context.database) and verbosity:
         print(f"  Upgraded the tables of schedules to {schema.head()}", file=stdout or sys.stdout)
+
+
+def migrate_tables(_apps: Any, editor: Any) -> None:
+    """Create or upgrade the tables. The operation of each migration, which is then recorded."""
+    upgrade_tables(editor.connection.alias, verbosity=0)
 
 
 def refuse(sender: Any, **_: Any) -> None:

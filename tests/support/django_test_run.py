@@ -188,7 +188,7 @@ def main() -> None:
     for output in printed:
         call_command("migrate", stdout=output)
     found: dict[str, Any] = {
-        "migrate": ["Upgraded the tables" in each.getvalue() for each in printed]
+        "migrate": ["Applying dynbeat.0001" in each.getvalue() for each in printed]
     }
     found["checked"] = checked()
     create(dynbeat, "real")
