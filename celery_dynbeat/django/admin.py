@@ -36,8 +36,9 @@ from celery_dynbeat.api.field_types import parse_instant
 from celery_dynbeat.api.owner import OwnerSchedules
 from celery_dynbeat.common.errors import ARGUMENTS, DynbeatError, InvalidTriggerError
 from celery_dynbeat.common.states import State
-from celery_dynbeat.django.application import required_dynbeat
+from celery_dynbeat.django.application import has_task, required_dynbeat
 from celery_dynbeat.django.forms import user_message
+from celery_dynbeat.django.middleware import actor_of
 from celery_dynbeat.django.models import Run, Schedule
 from celery_dynbeat.django.schedule_form import SHOWN, ScheduleForm, fieldsets
 from celery_dynbeat.django.sessions import current_session
@@ -176,7 +177,7 @@ class DynbeatAdmin(admin.ModelAdmin):
         return self.dynbeat.schedules.for_owner(
             owner,
             session=current_session(router.db_for_write(Schedule)),
-            actor=str(request.user.get_username())[:MAX_TERM],
+            actor=actor_of(request),
             reason=reason or None,
         )
 
@@ -445,10 +446,15 @@ class ScheduleAdmin(DynbeatAdmin):
         return response
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: Any) -> None:
-        """Save the schedule with the API, which notifies beat."""
-        del request, change
+        """Save the schedule with the API, which notifies beat. Warn of an unknown task."""
+        del change
         info = form.write()
         obj.pk, obj.owner, obj.name = info.id, info.owner, info.name
+        if not has_task(self.dynbeat, info.task):
+            text = gettext(
+                "The application has no task '%s'. Its runs fail unless a worker has it."
+            )
+            self.message_user(request, text % info.task, messages.WARNING)
 
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: Any = None

@@ -7,6 +7,7 @@ from celery._state import _get_active_apps
 from django.core.exceptions import ImproperlyConfigured
 
 from celery_dynbeat.api import Dynbeat
+from celery_dynbeat.insights import lists
 
 
 def project_dynbeat() -> Dynbeat | None:
@@ -27,3 +28,25 @@ def required_dynbeat() -> Dynbeat:
             " __init__.py of the project"
         )
     return found
+
+
+def import_tasks(dynbeat: Dynbeat) -> bool:
+    """Import the tasks as a worker does; return False if one cannot be imported here."""
+    try:
+        dynbeat.app.loader.import_default_modules()
+    # Any error of the modules of the project, such as a package that only workers have.
+    except Exception:  # noqa: BLE001
+        return False
+    return True
+
+
+def has_task(dynbeat: Dynbeat, name: str) -> bool:
+    """Return whether the application or a living worker has the task, or this process cannot know.
+
+    A process without tasks cannot know.
+    """
+    context = dynbeat.context
+    if not import_tasks(dynbeat) or name in context.task_names.known():
+        return True
+    known = lists.tasks(context, prefix=name, limit=1) or lists.tasks(context, prefix="", limit=1)
+    return name in known or not known

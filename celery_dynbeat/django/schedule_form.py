@@ -22,6 +22,7 @@ from celery_dynbeat.api.fields import FIELDS, Field
 from celery_dynbeat.api.results import FireTime, ScheduleInfo
 from celery_dynbeat.api.texts import RULE, Parsed, Parsing, changes_since, lines, parse, texts_of
 from celery_dynbeat.common.errors import ARGUMENTS, DynbeatError
+from celery_dynbeat.django.application import import_tasks
 from celery_dynbeat.django.forms import RuleInput, errors_in, user_message
 from celery_dynbeat.django.models import Schedule
 from celery_dynbeat.insights import lists
@@ -127,6 +128,7 @@ class BaseScheduleForm(forms.ModelForm):
                 self.fields[name].widget.attrs["placeholder"] = gettext(placeholder)
         self.fields["task"].widget = Suggesting()
         if self.admin.get_owners(self.request) is None:
+            import_tasks(self.admin.dynbeat)
             found = lists.tasks(context, prefix="", limit=SUGGESTED)
             self.fields["task"].widget.suggestions = found
         # The optimistic lock.
@@ -192,15 +194,12 @@ class BaseScheduleForm(forms.ModelForm):
         for name, error in self.parsed().raised.items():
             if name not in self.errors:
                 self.add_error(name, self._worded(name, error))
-        if self.errors:
+        if self.errors or self._is_stale():
             return
         using = router.db_for_write(Schedule)
-        try:
-            with errors_in(self, worded=_for_staff), transaction.atomic(using):
-                self.write()
-                transaction.set_rollback(True, using)  # noqa: FBT003 - positional in Django
-        finally:
-            self._name_changes()
+        with errors_in(self, worded=_for_staff), transaction.atomic(using):
+            self.write()
+            transaction.set_rollback(True, using)  # noqa: FBT003 - positional in Django
 
     @staticmethod
     def _worded(name: str, error: Exception) -> str:
@@ -209,16 +208,25 @@ class BaseScheduleForm(forms.ModelForm):
         is_json = name in TABLE and isinstance(TABLE[name].type, JsonValue)
         return str(gettext(ARGUMENTS["json" if is_json else "type"]))
 
-    def _name_changes(self) -> None:
-        """Say above the form who changed what, if someone saved in the meantime."""
-        version = self.cleaned_data.get("version")
-        if self.info is None or version is None or self.info.version == version:
-            return
+    def _is_stale(self) -> bool:
+        """Say above the form who changed what, if someone saved in the meantime.
+
+        The form is shown with the typed texts and the new version, so that a second save saves.
+        """
+        version = self.cleaned_data["version"]
+        if self.info is None or self.info.version == version:
+            return False
+        text = _("This schedule was changed in the meantime. To replace these changes, save again.")
+        self.add_error(None, text)
         mine = self.admin.schedules_of(self.request, self.info.owner)
         changes = mine.changes(self.info.name, limit=MAX_CHANGES)
         for change in changes_since(self.info, changes, version=version):
             who = change.actor or gettext("an unknown user")
             self.add_error(None, f"{who}, {change.changed_at:%Y-%m-%d %H:%M:%S} UTC: {change.text}")
+        typed: Any = self.data.copy()
+        typed["version"] = self.info.version
+        self.data: Any = typed
+        return True
 
     def write(self) -> Any:
         """Create or update the schedule in the present transaction."""

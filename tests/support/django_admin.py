@@ -51,6 +51,7 @@ def settings() -> dict[str, Any]:
             "django.middleware.csrf.CsrfViewMiddleware",
             "django.contrib.auth.middleware.AuthenticationMiddleware",
             f"{messages}.middleware.MessageMiddleware",
+            "celery_dynbeat.django.middleware.acting_user",
         ],
         "TEMPLATES": [
             {

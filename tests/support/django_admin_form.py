@@ -15,6 +15,7 @@ from django.test.utils import setup_test_environment
 from django.utils.translation import override
 
 from celery_dynbeat import Dynbeat
+from celery_dynbeat.django import delete_schedules_with
 from celery_dynbeat.django.fields import TriggerTextField
 from celery_dynbeat.testing import ManualBeat
 from tests.support.django_admin import client_of, error_of, make_dynbeat, settings
@@ -109,7 +110,13 @@ def seen(dynbeat: Dynbeat) -> dict[str, Any]:
     found["edited"] = root.errors(change, edited)
     found["names"] = [each.name for each in mine.list()]
     # "digest" has been renamed since the form was opened.
-    found["stale"] = root.errors(change, {**opened, "description": "late"})["__all__"]
+    late = {**opened, "description": "late"}
+    answer = root.client.post(f"{URL}{change}", late).context["adminform"].form
+    found["stale"] = answer.errors["__all__"]
+    shown = {name: answer[name].value() for name in ("version", "description")}
+    found["taken over"] = [root.errors(change, {**late, **shown}), mine.get("digest").description]
+    mine.update("digest", description="new")
+    mine.rename("digest", "renamed")
     copied = {**root.opened(info.id), "name": "copy", "_saveasnew": "1"}
     found["copied"] = [root.errors(change, copied), mine.get("copy").options, mine.count().count]
     found["actions"] = [
@@ -146,8 +153,41 @@ def seen(dynbeat: Dynbeat) -> dict[str, Any]:
         *(field.clean(each, None) for each in cleaned),
     ]
     found["field"].append(error_of(lambda: field.clean("soon", None)))
+    found["unknown task"] = _warned_of_task(root, new | typed, dynbeat)
+    found["deleted"] = _deleted_by(root, dynbeat)
     found["tenant"] = _seen_by_tenant(dynbeat, new | typed)
     return found
+
+
+def _warned_of_task(root: Form, values: dict[str, Any], dynbeat: Dynbeat) -> list[list[str]]:
+    """Return the messages for an unknown task, for another one, and without tasks."""
+    values = {**values, "owner": "user:3", "name": "task", "args": "", "kwargs": ""}
+
+    def messages(task: str) -> list[str]:
+        answer = root.client.post(f"{URL}add/", {**values, "task": task}, follow=True)
+        dynbeat.schedules.for_owner("user:3").delete("task")
+        shown = [each for each in answer.context["messages"] if each.level_tag == "warning"]
+        return [str(each) for each in shown]
+
+    found = [messages("mail.sent"), messages("ok"), messages("celery.backend_cleanup")]
+    own = {name: task for name, task in dynbeat.app.tasks.items() if not name.startswith("celery.")}
+    for name in own:
+        del dynbeat.app.tasks[name]
+    found.append(messages("mail.sent"))
+    dynbeat.app.tasks.update(own)
+    return found
+
+
+def _deleted_by(root: Form, dynbeat: Dynbeat) -> list[str]:
+    """Return the actors of the deletes of a schedule, whose user an admin deletes."""
+    from django.contrib.auth.models import User
+
+    delete_schedules_with(User, owner=lambda user: f"user:{user.username}")
+    user = User.objects.create_user("gone")
+    mine = dynbeat.schedules.for_owner("user:gone")
+    mine.create("a", task="ok", trigger="PT1H")
+    root.client.post(f"/admin/auth/user/{user.pk}/delete/", {"post": "yes"})
+    return [each.actor for each in mine.changes() if each.action == "delete"]
 
 
 def _seen_by_tenant(dynbeat: Dynbeat, values: dict[str, Any]) -> list[Any]:

@@ -31,6 +31,8 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    # The user of a request is the actor of its calls.
+    "celery_dynbeat.django.middleware.acting_user",
 ]
 ROOT_URLCONF = "project.urls"
 STATIC_URL = "static/"

@@ -31,6 +31,8 @@ def test_the_form_writes_each_field_with_the_api(request, backend):
     assert seen["names"] == ["renamed"]
     assert "changed in the meantime" in seen["stale"][0]
     assert seen["stale"][-1].startswith("root, ")
+    # The second save replaces the changes that the first one has named.
+    assert seen["taken over"] == [None, "late"]
     assert seen["copied"] == [None, {"countdown": 3, "queue": "mail", "priority": 7}, 2]
     assert seen["actions"] == [
         "1 schedule is paused.",
@@ -49,5 +51,8 @@ def test_the_form_writes_each_field_with_the_api(request, backend):
     assert seen["filters"] == [2, 0, 2, 2, 2]
     # An instant is in the TIME_ZONE of Django, Asia/Seoul.
     assert seen["field"] == ["TriggerField", "PT5M", "2030-01-01T00:00:00Z", "ValidationError"]
+    unknown = "The application has no task 'mail.sent'. Its runs fail unless a worker has it."
+    assert seen["unknown task"] == [[unknown], [], [], []]
+    assert seen["deleted"] == ["root"]
     # Another tenant's schedule is a redirect to the index, as a missing one.
     assert seen["tenant"] == [["owner"], None, ["b"], [302, 302], False]
