@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from celery_dynbeat.api.fields import FIELDS
 from celery_dynbeat.cli import dynbeat
 from celery_dynbeat.cli.base.command import PREFIX
 
@@ -15,6 +16,8 @@ PAGE = Path(__file__).parent / "reference" / "commands.md"
 TEMPLATE = Path(__file__).parent / "commands_template.md"
 #: Options that the template describes.
 COMMON = {"--help", "--json", "--owner", "--all-owners", "--actor", "--reason", "--yes"}
+#: Options that the table of fields describes.
+FIELD_OPTIONS = {field.option for field in FIELDS.values()}
 
 
 def page() -> str:
@@ -30,7 +33,14 @@ def _rows(context: click.Context) -> Iterator[str]:
         names = [
             max(each.opts, key=len) for each in command.params if isinstance(each, click.Option)
         ]
-        options = " ".join(f"`{name}`" for name in names if name not in COMMON)
+        has_fields = FIELD_OPTIONS.issubset(names)
+        left_out = COMMON | FIELD_OPTIONS if has_fields else COMMON
+        options = " ".join(
+            [
+                *(["[the fields](api.md#fields-and-policies)"] if has_fields else []),
+                *(f"`{name}`" for name in names if name not in left_out),
+            ]
+        )
         yield f"| `{path}` | {command.get_short_help_str(limit=200)} | {options} |"
 
 
