@@ -365,3 +365,50 @@ def test_a_calendar_that_is_deleted_during_its_put_is_created_again(calendars, d
     else:
         with pytest.raises(ConflictError, match="repeat the call"):
             calendars.upsert(NAME, dates=[MONDAY])
+
+
+LINK = "INSERT INTO dynbeat_schedule_calendar (schedule_id, calendar_id, planned_with)"
+#: A call, the statement that the database refuses, and the row that makes the database refuse it.
+REFUSED = {
+    "delete": (
+        lambda dynbeat, session: dynbeat.calendars.bound(session=session).delete(NAME),
+        "DELETE FROM dynbeat_calendar",
+        f"{LINK} SELECT s.id, c.id, 1 FROM dynbeat_schedule s, dynbeat_calendar c",
+        ConflictError,
+    ),
+    "create": (
+        lambda dynbeat, session: dynbeat.schedules.for_owner("u", session=session).create(
+            "n", task="t", trigger=USING
+        ),
+        "INSERT INTO dynbeat_schedule_calendar",
+        "DELETE FROM dynbeat_calendar",
+        InvalidTriggerError,
+    ),
+}
+
+
+# Only PostgreSQL ends the caller's transaction when it refuses a statement.
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_calendar_that_another_transaction_changes_leaves_the_callers_transaction_usable(
+    dynbeat, mine, name
+):
+    call, refused, change, error = REFUSED[name]
+    dynbeat.calendars.upsert(NAME, dates=[MONDAY])
+    engine = dynbeat.context.database.engine
+
+    def interfere(connection, cursor, statement, *_given):
+        if statement.startswith(refused):
+            cursor.execute(change)
+
+    with Session(engine) as session:
+        mine.bound(session=session).create("first", task="t", trigger=DAILY)
+        event.listen(engine, "before_cursor_execute", interfere)
+        with pytest.raises(error):
+            call(dynbeat, session)
+        event.remove(engine, "before_cursor_execute", interfere)
+        mine.bound(session=session).create("last", task="t", trigger=DAILY)
+        session.commit()
+
+    assert [each.name for each in mine.list()] == ["first", "last"]
+    assert [*dynbeat.calendars.get(NAME).dates] == [MONDAY]
