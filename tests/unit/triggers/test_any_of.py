@@ -52,38 +52,6 @@ def test_any_of_fires_when_any_trigger_fires_and_once_for_equal_instants(parts):
     assert all(later - earlier >= shortest for earlier, later in pairwise(found))
 
 
-def test_any_of_ends_when_its_last_trigger_ends():
-    trigger = AnyOf(Once(START), Once(START + HOUR))
-
-    assert trigger.next_after(START) == START + HOUR
-    assert trigger.next_after(START + HOUR) is None
-    assert trigger.latest_until(after=START + HOUR, until=START + 2 * HOUR) is None
-
-
-def test_order_and_duplicates_of_triggers_do_not_matter():
-    assert AnyOf(NINE, NOON) == AnyOf(NOON, NINE, NOON)
-    assert hash(AnyOf(NINE, NOON)) == hash(AnyOf(NOON, NINE))
-    assert AnyOf(NINE, AnyOf(NOON, LEAVES[4])) == AnyOf(NINE, NOON, LEAVES[4])
-    assert AnyOf(NINE, NOON) != AnyOf(NINE, LEAVES[4])
-
-
-def test_zones_anchors_and_keys_apply_to_every_part():
-    trigger = AnyOf(Cron("0 9 * * *"), Every(60), Every(days=1))
-
-    assert trigger.in_zone("Asia/Seoul") == AnyOf(
-        NINE, Every(60), Every(days=1, timezone="Asia/Seoul")
-    )
-    assert trigger.anchored_at(START) == AnyOf(
-        Cron("0 9 * * *"), Every(60, anchor=START), Every(days=1, anchor=START)
-    )
-    assert AnyOf(NINE, NOON).anchored_at(START) == AnyOf(NINE, NOON)
-    assert trigger.hashed_by("key") == trigger
-
-
-def test_parts_that_become_equal_in_a_zone_are_merged():
-    assert AnyOf(Cron("0 9 * * *"), NINE).in_zone("Asia/Seoul") == NINE
-
-
 def test_the_description_contains_each_trigger():
     assert AnyOf(NINE, Every(3600)).describe() == ("At 09:00 every day, Asia/Seoul; or every hour")
 

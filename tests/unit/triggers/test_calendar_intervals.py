@@ -109,87 +109,11 @@ def test_a_count_over_a_skipped_day_equals_the_number_of_fire_times(
     assert trigger.latest_until(after=after, until=until) == (inside or [None])[-1]
 
 
-@pytest.mark.parametrize(
-    ("trigger", "expected"),
-    [
-        # The 31st comes back after each shorter month, 29 February after each common year.
-        (Every(months=1, anchor=NINE), "02-28 09:00, 03-31 09:00, 04-30 09:00"),
-        (
-            Every(years=1, anchor=datetime(2024, 2, 29, tzinfo=UTC)),
-            "02-28 00:00, 02-28 00:00, 02-28 00:00, 02-29 00:00",
-        ),
-        # Berlin: 10:00 on the wall is 08:00 UTC in summer.
-        (Every(months=2, anchor=NINE, timezone="Europe/Berlin"), "03-31 08:00, 05-31 08:00"),
-        # New York: 02:30 does not exist on 8 March, and 01:30 exists twice on 1 November.
-        (
-            Every(
-                days=1, anchor=datetime(2026, 3, 7, 7, 30, tzinfo=UTC), timezone="America/New_York"
-            ),
-            "03-08 07:00, 03-09 06:30",
-        ),
-        (
-            Every(
-                weeks=1,
-                anchor=datetime(2026, 10, 25, 5, 30, tzinfo=UTC),
-                timezone="America/New_York",
-            ),
-            "11-01 05:30, 11-08 06:30",
-        ),
-        # From the second 01:30, which is the anchor itself.
-        (
-            Every(
-                days=1, anchor=datetime(2026, 11, 1, 6, 30, tzinfo=UTC), timezone="America/New_York"
-            ),
-            "11-02 06:30, 11-03 06:30",
-        ),
-        # Apia skipped 30 December 2011: its midnight and that of the 31st are one fire time.
-        (
-            Every(days=1, anchor=datetime(2011, 12, 29, 10, tzinfo=UTC), timezone="Pacific/Apia"),
-            "12-30 10:00, 12-31 10:00",
-        ),
-    ],
-)
-def test_documented_cases(trigger, expected):
-    fire_time, found = trigger.anchor, []
-
-    for _ in expected.split(", "):
-        fire_time = trigger.next_after(fire_time)
-        found.append(f"{fire_time:%m-%d %H:%M}")
-
-    assert ", ".join(found) == expected
-
-
-def test_without_an_anchor_fire_times_count_from_the_given_instant():
-    trigger = Every(months=1, timezone="Europe/Berlin")
-
-    assert trigger.next_after(NINE) == datetime(2026, 2, 28, 9, tzinfo=UTC)
-    assert trigger.anchored_at(NINE).next_after(NINE.replace(month=3)) == datetime(
-        2026, 4, 30, 8, tzinfo=UTC
-    )
-    assert trigger.count_until(after=NINE, until=NINE + timedelta(days=60), limit=9) == 2
-
-
 def test_a_calendar_interval_rejects_an_anchor_outside_its_years():
     for year in (1899, 9901):
         with pytest.raises(InvalidTriggerError, match="covers the years 1900 to 9900") as refusal:
             Every(days=1).anchored_at(NINE.replace(year=year))
         assert refusal.value.field == "anchor"
-
-
-def test_in_zone_keeps_the_zone_of_a_calendar_interval():
-    trigger = Every(days=1).in_zone("Asia/Seoul")
-
-    assert trigger == Every(days=1, timezone="Asia/Seoul")
-    assert trigger.in_zone("Europe/Berlin") is trigger
-
-
-def test_centuries_are_counted_without_visiting_each_step():
-    trigger = Every(days=1, anchor=datetime(1900, 1, 1, tzinfo=UTC), timezone="Pacific/Apia")
-    until = datetime(9899, 12, 31, tzinfo=UTC)
-
-    assert trigger.next_after(until) > until
-    assert trigger.latest_until(after=trigger.anchor, until=until) > until - timedelta(days=1)
-    assert trigger.count_until(after=trigger.anchor, until=until, limit=10**9) > 2_900_000
 
 
 def test_there_is_no_fire_time_after_the_year_9900():
@@ -240,7 +164,3 @@ def test_an_invalid_calendar_interval_is_rejected_with_the_reason(given, field, 
 )
 def test_a_calendar_interval_is_described_in_words(trigger, words):
     assert trigger.phrase() == words
-
-
-def test_the_repr_shows_the_given_arguments():
-    assert repr(Every(months=1, timezone="Asia/Seoul")) == "Every(months=1, timezone='Asia/Seoul')"

@@ -3,9 +3,7 @@
 The oracle looks at each fire time of the inner trigger, and moves or drops it on its own.
 """
 
-import json
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -19,8 +17,6 @@ from celery_dynbeat.triggers import (
     CalendarDays,
     Cron,
     Every,
-    Excluding,
-    OnBusinessDay,
     Once,
     Trigger,
     parse_trigger,
@@ -204,27 +200,10 @@ def test_an_unresolved_trigger_is_a_value_without_fire_times():
             search()
 
 
-def test_a_resolved_trigger_stores_only_the_name():
-    rule = DAILY.excluding(date(2026, 5, 1), calendar=[NAME, "freeze"])
-    resolved = rule.resolved({NAME: CHRISTMAS, "freeze": CalendarDays("freeze")})
-    assert resolved != rule
-    assert (resolved.spec, resolved.spec) == (rule.spec, rule.spec)
-    assert '"calendars":["freeze","holidays-de"]' in rule.spec
-    assert str(resolved.next_after(at(2026, 12, 24, 12))) == "2026-12-27 08:00:00+00:00"
-
-
 def test_a_missing_calendar_is_an_error_of_the_trigger():
     with pytest.raises(InvalidTriggerError, match="'holidays-de': there is no calendar") as raised:
         DAILY.excluding(calendar=NAME).resolved({})
     assert raised.value.field == "calendar"
-
-
-def test_calendars_of_one_zone_are_combined_and_those_of_two_are_refused():
-    rule = DAILY.excluding(calendar="a").excluding(calendar="b").excluding(date(2026, 5, 1))
-    assert isinstance(rule, Excluding)
-    assert (rule.calendars, rule.dates) == (("a", "b"), (date(2026, 5, 1),))
-    with pytest.raises(InvalidTriggerError, match="give all of them the same timezone"):
-        DAILY.excluding(calendar="a").excluding(calendar="b", timezone="Asia/Seoul")
 
 
 def test_a_trigger_names_at_most_five_calendars():
@@ -260,64 +239,6 @@ def test_invalid_calendars_in_a_text_are_errors_of_the_trigger(spec):
         parse_trigger("excluding", spec)
 
 
-@pytest.mark.parametrize(
-    ("changes", "field"),
-    [
-        ({"direction": "up"}, "direction"),
-        ({"direction": ["next"]}, "direction"),
-        ({"calendar": "A"}, "calendar"),
-        ({"calendar": None}, "calendar"),
-        ({"timezone": "Mars/Base"}, "timezone"),
-        ({"trigger": 5}, "spec"),
-        ({"more": 5}, "spec"),
-        ({"trigger": {"kind": "cron", "spec": "*/5 * * * *"}}, "trigger"),
-    ],
-)
-def test_an_invalid_text_of_business_days_names_the_field(changes, field):
-    data = {"trigger": {"kind": "cron", "spec": "0 9 * * *"}, "direction": "next"}
-    text = json.dumps({**data, "calendar": NAME, **changes})
-    with pytest.raises(InvalidTriggerError) as raised:
-        parse_trigger("on_business_day", text)
-    assert raised.value.field == field
-
-
-def test_business_days_are_a_value_and_text():
-    rule = Cron("0 9 1 * *").on_business_day("previous", calendar=NAME)
-    assert isinstance(rule, OnBusinessDay)
-    assert rule.kind == "on_business_day"
-    assert rule.spec == (
-        '{"trigger":{"kind":"cron","spec":"0 9 1 * *"},'
-        '"direction":"previous","calendar":"holidays-de"}'
-    )
-    assert Trigger.from_json(rule.to_json()) == rule
-    assert replace(rule, direction="next") == Cron("0 9 1 * *").on_business_day(
-        "next", calendar=NAME
-    )
-    assert rule.describe() == (
-        "At 09:00, on day 1 of the month, UTC, moved to the previous business day of holidays-de"
-    )
-    in_seoul = parse_trigger(rule.kind, rule.spec, timezone="Asia/Seoul")
-    assert in_seoul == rule.in_zone("Asia/Seoul")
-    assert in_seoul.timezone == "Asia/Seoul"
-
-
-def test_the_deepest_combination_reads_its_own_text():
-    inner = AnyOf(Cron("0 9 * * *"), Cron("0 10 1 * *"))
-    rule = AnyOf(
-        inner.on_business_day("next", calendar=NAME).excluding(calendar="freeze"), Cron("1 1 * * *")
-    )
-    assert parse_trigger(rule.kind, rule.spec) == rule
-    assert parse_trigger(rule.kind, rule.spec, timezone="Asia/Seoul") == rule.in_zone("Asia/Seoul")
-
-
-def test_exclusions_come_after_business_days():
-    with pytest.raises(InvalidTriggerError, match="and excluding\\(\\) on its result"):
-        DAILY.excluding(calendar=NAME).on_business_day("next", calendar=NAME)
-    moved = DAILY.on_business_day("next", calendar=NAME)
-    with pytest.raises(InvalidTriggerError, match="plain triggers"):
-        DAILY.excluding(moved)
-
-
 def test_a_trigger_that_fires_more_than_24_times_a_day_is_refused():
     hourly = Cron("0 * * * *", timezone="Europe/Berlin")
     moved = hourly.on_business_day("next", calendar=NAME).resolved({NAME: CHRISTMAS})
@@ -349,20 +270,3 @@ def test_a_calendar_of_all_days_ends_the_search():
         resolved = rule.resolved({NAME: days})
         assert resolved.next_after(at(2026, 1, 1)) is None
         assert resolved.latest_until(after=at(2022, 1, 1), until=at(2026, 1, 1)) is None
-
-
-def test_days_of_the_same_name_and_version_are_compared_by_content():
-    other = CalendarDays(NAME, frozenset({date(2026, 12, 24)}))
-    assert hash(other) == hash(CHRISTMAS)
-    rule = DAILY.excluding(calendar=NAME)
-    start = at(2026, 12, 24)
-    # The cache of searches must not mix them.
-    assert rule.resolved({NAME: other}).next_after(start) == at(2026, 12, 25, 8)
-    assert rule.resolved({NAME: CHRISTMAS}).next_after(start) == at(2026, 12, 24, 8)
-    assert rule.resolved({NAME: other}).next_after(start) == at(2026, 12, 25, 8)
-
-
-def test_the_shortest_interval_is_that_of_the_moved_fire_times():
-    rule = AnyOf(Cron("0 9 * * sat"), Cron("5 9 * * mon"))
-    moved = rule.on_business_day("next", calendar=NAME).resolved({NAME: CHRISTMAS})
-    assert moved.shortest_interval(after=at(2026, 1, 1)) == timedelta(minutes=5)

@@ -25,7 +25,6 @@ from celery_dynbeat.triggers import (
 START = datetime(2026, 3, 7, tzinfo=UTC)
 DAY = timedelta(days=1)
 NINE, NOON = Cron("0 9 * * *", timezone="Asia/Seoul"), Cron("0 12 * * *", timezone="UTC")
-WEEKDAYS = Cron("0 9 * * mon-fri", timezone="Asia/Seoul")
 LEAVES = [
     NINE,
     NOON,
@@ -104,57 +103,6 @@ def test_a_row_keeps_its_meaning_when_zones_and_anchors_are_given(trigger):
     assert placed.in_zone("Europe/Berlin") == placed
 
 
-def test_the_text_of_any_of_is_readable_json():
-    trigger = AnyOf(NINE, Every(3600))
-
-    assert (trigger.kind, trigger.timezone) == ("any_of", None)
-    assert trigger.spec == (
-        '[{"kind":"cron","spec":"0 9 * * *","timezone":"Asia/Seoul"},'
-        '{"kind":"every","spec":"PT1H"}]'
-    )
-
-
-def test_parts_without_a_zone_key_take_the_zone_of_the_row():
-    spec = '[ {"kind": "cron", "spec": "0 9 * * *"}, {"kind": "every", "spec": "P1M"} ]'
-
-    assert parse_trigger("any_of", spec, timezone="Asia/Seoul") == AnyOf(
-        NINE, Every(months=1, timezone="Asia/Seoul")
-    )
-    assert parse_trigger("any_of", spec) == AnyOf(Cron("0 9 * * *"), Every(months=1))
-
-
-def test_a_nested_text_may_be_json_or_quoted():
-    inner = NINE.excluding(date(2026, 12, 25))
-    trigger = AnyOf(inner, NOON)
-    quoted = json.dumps([{**inner.to_json(), "spec": inner.spec}, NOON.to_json()])
-
-    assert '"spec":{"trigger":{"kind":"cron"' in trigger.spec
-    assert parse_trigger("any_of", quoted) == trigger
-
-
-def test_the_text_of_an_exclusion_is_readable_json():
-    trigger = WEEKDAYS.excluding(date(2026, 12, 25), Cron("0 0 1 1 *"))
-    typed = (
-        '{"trigger": {"kind": "cron", "spec": "0 9 * * mon-fri"}, "dates": ["2026-12-25"],'
-        ' "triggers": [{"kind": "cron", "spec": "0 0 1 1 *"}]}'
-    )
-
-    assert (trigger.kind, trigger.timezone) == ("excluding", "Asia/Seoul")
-    assert trigger.spec == (
-        '{"trigger":{"kind":"cron","spec":"0 9 * * mon-fri","timezone":"Asia/Seoul"},'
-        '"dates":["2026-12-25"],'
-        '"triggers":[{"kind":"cron","spec":"0 0 1 1 *","timezone":"Asia/Seoul"}]}'
-    )
-    assert parse_trigger("excluding", typed, timezone="Asia/Seoul") == trigger
-
-
-def test_a_year_of_dates_survives_text():
-    dates = [date(2026, 1, 1) + n * DAY for n in range(366)]
-    trigger = WEEKDAYS.excluding(*dates, Cron("0 0 1 1 *"))
-
-    assert parse_trigger(trigger.kind, trigger.spec, timezone=trigger.timezone) == trigger
-
-
 def test_anchors_and_keys_may_exceed_the_size_limit_of_a_row():
     row = longest()
 
@@ -228,28 +176,6 @@ def test_text_nested_too_deep_is_rejected_without_reading_its_parts():
 
     with pytest.raises(InvalidTriggerError, match="more than 4"):
         parse_trigger("any_of", text)
-
-
-@pytest.mark.parametrize("data", [[], None, "cron", 5, {"kind": []}, {5: "cron"}])
-def test_json_that_is_not_a_trigger_is_rejected(data):
-    with pytest.raises(InvalidTriggerError):
-        Trigger.from_json(data)
-
-
-def test_a_repeated_json_key_is_rejected():
-    spec = '{"trigger":{"kind":"every","spec":"PT5M"},"dates":["2026-02-01"],"dates":[]}'
-
-    with pytest.raises(InvalidTriggerError, match="'dates' occurs twice"):
-        parse_trigger("excluding", spec)
-
-
-def test_a_date_that_does_not_exist_is_rejected_with_an_example():
-    spec = '{"trigger":{"kind":"every","spec":"PT5M"},"dates":["2026-13-01"]}'
-
-    with pytest.raises(
-        InvalidTriggerError, match="this day does not exist; write one such as 2026-12-25"
-    ):
-        parse_trigger("excluding", spec)
 
 
 json_values = st.recursive(

@@ -1,7 +1,7 @@
 """Counts of cron fire times equal an iteration over them, without its cost."""
 
 import zoneinfo
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from time import thread_time
 
@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.triggers import Cron, Trigger, zones
-from celery_dynbeat.triggers.cron import wall_times
 from tests.unit.triggers import expressions, oracle
 
 ZONES = sorted(zoneinfo.available_timezones() - {"localtime", "Factory", "posixrules"})
@@ -126,107 +125,11 @@ def test_the_counts_of_parts_of_a_span_add_up_to_the_count_of_the_span(
     assert sum(counted) == number(trigger, cuts[0], cuts[-1])
 
 
-@pytest.mark.parametrize(
-    ("expression", "zone", "first", "days", "expected"),
-    [
-        ("* * * * *", "America/New_York", date(2026, 3, 8), 1, 23 * 60),
-        ("* * * * *", "America/New_York", date(2026, 11, 1), 1, 25 * 60),
-        ("*/30 1,2 * * *", "America/New_York", date(2026, 3, 8), 1, 2),
-        ("*/30 1,2 * * *", "America/New_York", date(2026, 11, 1), 1, 6),
-        # The times in the gap fire together with the first time after it.
-        ("0-59 2 * * *", "America/New_York", date(2026, 3, 8), 1, 1),
-        ("0-59 2,3 * * *", "America/New_York", date(2026, 3, 8), 1, 60),
-        ("0-59 1 * * *", "America/New_York", date(2026, 11, 1), 1, 60),
-        ("0,30 1 * * * 0,30", "Australia/Lord_Howe", date(2026, 4, 5), 1, 4),
-        ("*/10 1 * * *", "Australia/Lord_Howe", date(2026, 4, 5), 1, 9),
-        ("*/20 * * * *", "Antarctica/Troll", date(2026, 3, 29), 1, 22 * 3),
-        # 30 December was skipped.
-        ("0 9,17 * * *", "Pacific/Apia", date(2011, 12, 29), 3, 5),
-        ("0 0 * * *", "Pacific/Apia", date(2011, 12, 29), 3, 2),
-        ("0 * * * *", "Pacific/Apia", date(2011, 12, 29), 3, 48),
-    ],
-)
-def test_days_with_a_clock_change_are_counted_correctly(expression, zone, first, days, expected):
-    trigger = Cron(expression, timezone=zone)
-    midnights = [
-        datetime.combine(day, time(), tzinfo=zoneinfo.ZoneInfo(zone)).astimezone(UTC)
-        for day in (first, first + days * DAY)
-    ]
-
-    found = number(trigger, *(midnight - MICROSECOND for midnight in midnights))
-
-    assert found == expected
-
-
-@pytest.mark.parametrize(
-    ("start", "stop", "fixed", "wildcard"),
-    [
-        # 01:00 to 02:00 occurs twice: from 05:00 and from 06:00 UTC.
-        ((5, 20), (6, 30), 39, 70),
-        ((5, 59), (6, 0), 0, 1),
-        ((6, 0), (6, 1), 0, 1),
-        ((6, 20), (6, 59), 0, 39),
-        ((6, 20), (7, 5), 6, 45),
-    ],
-)
-def test_only_wildcards_count_in_the_second_pass_of_a_fold(start, stop, fixed, wildcard):
-    span = [datetime(2026, 11, 1, *clock, tzinfo=UTC) for clock in (start, stop)]
-    zone = "America/New_York"
-
-    assert number(Cron("0-59 0-23 * * *", timezone=zone), *span) == fixed
-    assert number(Cron("* * * * *", timezone=zone), *span) == wildcard
-
-
-@pytest.mark.parametrize(
-    ("expression", "zone", "expected"),
-    [
-        ("* * * * * *", None, 365 * 86_400),
-        ("* * * * *", "America/New_York", 365 * 1_440),
-        ("30 2 * * *", "America/New_York", 365),
-        ("h h * * *", "Asia/Seoul", 365),
-        ("0 9 29 2 *", "Asia/Seoul", 0),
-    ],
-)
-def test_a_year_is_counted_by_month_without_a_search(monkeypatch, expression, zone, expected):
-    wall_times.wall_times.cache_clear()
-    trigger, asked = Cron(expression, timezone=zone), []
-    days_in = vars(wall_times)["days_in"]
-    monkeypatch.setattr(
-        wall_times, "days_in", lambda fields, month: asked.append(month) or days_in(fields, month)
-    )
-    monkeypatch.setattr(Cron, "next_after", None)
-
-    found = number(trigger, START, START + 365 * DAY)
-
-    assert found == expected
-    # Once for each kind of month.
-    assert len(asked) <= 20
-
-
 @pytest.mark.parametrize(("limit", "expected"), [(-1, 0), (0, 0), (1, 1), (59, 59), (61, 60)])
 def test_a_count_stops_at_its_limit(limit, expected):
     until = START + timedelta(hours=1)
 
     assert Cron("* * * * *").count_until(after=START, until=until, limit=limit) == expected
-
-
-def test_a_reversed_span_and_a_span_outside_the_years_contain_nothing():
-    trigger = Cron("* * * * *", timezone="Pacific/Apia")
-    first, last = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
-
-    assert number(trigger, START, START - DAY) == 0
-    assert number(trigger, first, datetime(1899, 1, 1, tzinfo=UTC)) == 0
-    assert number(trigger, datetime(9901, 1, 1, tzinfo=UTC), last) == 0
-
-
-@pytest.mark.parametrize("field", ["after", "until"])
-def test_naive_instants_are_rejected(field):
-    span = {"after": START, "until": START, field: START.replace(tzinfo=None)}
-
-    with pytest.raises(InvalidTriggerError) as caught:
-        Cron("* * * * *").count_until(**span, limit=1)
-
-    assert caught.value.field == field
 
 
 @pytest.mark.parametrize(
@@ -249,10 +152,3 @@ def test_the_cost_of_a_count_is_bounded_by_its_limit():
     seoul = Cron("0 9 * * *", timezone="Asia/Seoul")
     assert seoul.count_until(**ages, limit=1000) == 1000
     assert thread_time() - started < 0.2
-
-
-def test_nothing_is_counted_after_the_last_year():
-    last = datetime.max.replace(tzinfo=UTC)
-
-    assert Cron("* * * * *").count_until(after=last, until=last, limit=5) == 0
-    assert Cron("* * * * *").count_until(after=last, until=START, limit=5) == 0

@@ -1,6 +1,5 @@
 """A key selects the values of each H. They never change, and keys are distributed evenly."""
 
-import json
 import math
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
@@ -10,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celery_dynbeat.common.errors import InvalidTriggerError
-from celery_dynbeat.triggers import AnyOf, Cron, Every, Trigger, parse_trigger
+from celery_dynbeat.triggers import AnyOf, Cron, Every, parse_trigger
 from celery_dynbeat.triggers.cron.expression import parse_expression, resolve_hashes
 from tests.unit.triggers import expressions
 
@@ -38,37 +37,6 @@ def chi_square(counts: Counter[tuple[int, ...]], cells: int) -> float:
 )
 def test_the_values_of_a_key_never_change(expression, key, expected):
     assert bound(expression, key) == expected
-
-
-def test_hashed_by_returns_a_trigger_without_h_unchanged():
-    trigger = Cron("0 9 * * thu")
-
-    assert trigger.hashed_by("user:42/digest") is trigger
-    assert Every(300).hashed_by("user:42/digest") == Every(300)
-
-
-def test_hashed_by_keeps_the_zone_and_day_or():
-    trigger = Cron("H 9 1 * fri", timezone="Asia/Seoul", day_or=False).hashed_by("a")
-
-    assert (trigger.timezone, trigger.day_or) == ("Asia/Seoul", False)
-    assert trigger.hashed_by("b") is trigger
-
-
-@pytest.mark.parametrize("expression", ["H H * * *", "H(0-29)/10 * H,LW * H", "0 0 * * * H"])
-def test_without_a_key_an_h_has_the_values_of_the_empty_key(expression):
-    trigger = Cron(expression)
-
-    assert trigger.next_after(START) == trigger.hashed_by("").next_after(START)
-    assert trigger.expression == expression.lower()
-
-
-def test_text_and_json_contain_the_h():
-    trigger = Cron("H/15 H(0-7) * * *", timezone="Asia/Seoul")
-
-    assert trigger.spec == "h/15 h(0-7) * * *"
-    assert parse_trigger("cron", trigger.spec, timezone="Asia/Seoul") == trigger
-    assert Trigger.from_json(json.loads(json.dumps(trigger.to_json()))) == trigger
-    assert trigger != trigger.hashed_by("")
 
 
 @pytest.mark.parametrize(
@@ -121,16 +89,6 @@ def test_keys_are_distributed_evenly(expression, cells):
     assert chi_square(counts, cells) < freedom + 4 * math.sqrt(2 * freedom)
 
 
-def test_a_bare_h_in_the_day_of_month_fires_in_every_month():
-    for key in KEYS[:60]:
-        trigger, months, fire_time = Cron("0 0 H * *").hashed_by(key), [], START
-        while len(months) < 12:
-            fire_time = trigger.next_after(fire_time)
-            months.append(fire_time.month)
-
-        assert sorted(months) == list(range(1, 13))
-
-
 @given(expression=expressions.hashed(), key=st.text(max_size=300), day_or=st.booleans())
 def test_an_accepted_expression_is_valid_with_every_key(expression, key, day_or):
     try:
@@ -142,23 +100,6 @@ def test_an_accepted_expression_is_valid_with_every_key(expression, key, day_or)
     assert "h" not in picked.expression
     assert parse_trigger("cron", picked.spec) == picked
     assert picked.next_after(START) > START
-
-
-def test_the_longest_hashed_expression_fits_when_resolved():
-    expression = f"{'h,' * 55}h * * * *"
-
-    assert len(expression) == 119
-    assert parse_trigger("cron", Cron(expression, day_or=False).hashed_by("a").spec)
-
-
-@pytest.mark.parametrize(("text", "count"), [("H,H", 2), ("H(0-4)," * 4 + "H(0-4)", 5)])
-def test_a_repeated_h_selects_different_values(text, count):
-    for key in KEYS[:200]:
-        assert len(parse_expression(bound(f"{text} * * * *", key)).minute.values) == count
-
-
-def test_an_h_repeated_more_often_than_it_has_values_selects_all():
-    assert parse_expression(bound("H(0-1),H(0-1),H(0-1) * * * *", "a")).minute.values == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -182,9 +123,3 @@ def test_bound_to_keeps_the_text_and_has_the_fire_times_of_the_key(trigger):
     assert tied.latest_until(**span) == picked.latest_until(**span)
     assert tied.count_until(**span, limit=50) == picked.count_until(**span, limit=50)
     assert tied.hashed_by("another") == trigger.hashed_by("another")
-
-
-def test_bound_to_returns_a_trigger_without_h_unchanged():
-    trigger = Cron("0 9 * * *")
-
-    assert trigger.bound_to("user:42/digest") is trigger

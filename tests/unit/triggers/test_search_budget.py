@@ -28,13 +28,10 @@ from celery_dynbeat.triggers.base import (
     PLAN_STEPS,
     PREPARATION_STEPS,
     SEARCH_STEPS,
-    BudgetExceededError,
     SearchBudget,
 )
 from celery_dynbeat.triggers.cron.trigger import _first_after as first_cron
 from celery_dynbeat.triggers.rrule import days, prepared
-from celery_dynbeat.triggers.rrule.days import RuleWallTimes
-from celery_dynbeat.triggers.rrule.text import Freq, RecurrenceRule
 from celery_dynbeat.triggers.wrappers import BudgetedTrigger
 from celery_dynbeat.triggers.zones import first_instant
 
@@ -74,11 +71,6 @@ def test_too_many_counted_rules_are_rejected_with_the_cost_the_rule_and_the_fix(
     assert refusal.value.field == "spec"
 
 
-def test_excluded_rules_share_the_preparation_budget():
-    with pytest.raises(InvalidTriggerError, match="recurrence rules take"):
-        Cron("0 9 * * *").excluding(*(RRule(counted(number)) for number in range(10)))
-
-
 @pytest.mark.no_cover
 def test_parsing_stops_at_the_part_that_exceeds_the_budget(monkeypatch):
     count, rules = days.counted, []
@@ -103,16 +95,6 @@ def _quoted(text: str) -> str:
     return '"' + text.replace("\n", "\\n") + '"'
 
 
-def test_a_counted_rule_is_not_counted_again_after_it_leaves_the_rule_cache():
-    texts = [counted(number) for number in range(300)]
-    answers = [RRule(text).next_after(NOW) for text in texts]
-    assert prepared.prepare.cache_info().misses > prepared.prepare.cache_parameters()["maxsize"]
-    counts = days.counted.cache_info().misses
-
-    assert [RRule(text).next_after(NOW) for text in texts] == answers
-    assert days.counted.cache_info().misses == counts
-
-
 def test_a_search_costs_the_same_with_warm_and_cold_caches():
     trigger = AnyOf(RRule(counted(1)), RRule(RARE), Cron("0 9 * * *").excluding(*YEARLY))
 
@@ -126,19 +108,6 @@ def test_a_search_costs_the_same_with_warm_and_cold_caches():
     assert RRule(counted(1)).preparation_steps == RRule(counted(1)).preparation_steps > 4_000
 
 
-def test_a_cached_count_costs_as_much_as_the_first_count():
-    first, again = SearchBudget(), SearchBudget()
-    rule = RecurrenceRule(Freq.DAILY, count=900, bymonthday=(13,))
-    start = datetime(1905, 1, 1)  # noqa: DTZ001 - a time of the wall clock
-
-    RuleWallTimes(rule, start, first)
-    RuleWallTimes(rule, start, again)
-
-    assert first.spent == again.spent > 900
-    with pytest.raises(BudgetExceededError):
-        RuleWallTimes(rule, start, SearchBudget(100))
-
-
 def test_all_searches_of_a_plan_share_one_budget():
     trigger = AnyOf(*(Cron(f"{minute} * * * *") for minute in range(20)))
     rule = with_search_budget(ScheduleSpec(trigger), steps=20 * LOOKUP_STEPS)
@@ -149,19 +118,6 @@ def test_all_searches_of_a_plan_share_one_budget():
 
     assert "too costly, because planning it takes more than 1000 steps" in str(refusal.value)
     assert "or make several schedules" in str(refusal.value)
-
-
-def test_a_repeated_search_costs_nothing_within_one_plan():
-    seldom = Excluding(Cron("0 9 * * *"), *YEARLY)
-    once = SearchBudget()
-    seldom.next_within(NOW, once)
-
-    budget = SearchBudget(2 * once.spent)
-    trigger = BudgetedTrigger(seldom, budget)
-    for _ in range(5):
-        trigger.next_after(NOW)
-
-    assert budget.spent < once.spent + 20 * LOOKUP_STEPS
 
 
 @pytest.mark.parametrize(
@@ -221,33 +177,6 @@ def test_a_trigger_with_a_constant_cost_gets_no_budget(plain):
     rule = ScheduleSpec(plain)
 
     assert with_search_budget(rule) is rule
-
-
-def test_a_single_rule_never_exceeds_the_budget():
-    rare = [f"FREQ=DAILY;INTERVAL={363 - n};BYMONTH=2;BYMONTHDAY=29" for n in range(20)]
-    trigger = RRule("\n".join(["DTSTART:20280229T030000Z", *rare]))
-    budget = SearchBudget(PLAN_STEPS)
-
-    assert BudgetedTrigger(trigger, budget).next_after(NOW) == trigger.next_after(NOW)
-    assert budget.spent < SEARCH_STEPS
-
-
-@pytest.mark.no_cover
-def test_many_rare_rules_are_measured_or_rejected_quickly():
-    parts = [
-        "\n".join(
-            [f"DTSTART:202802{10 + part}T030000Z"]
-            + [f"FREQ=DAILY;INTERVAL={363 - n};BYMONTH=2;BYMONTHDAY=29;BYDAY=TU" for n in range(6)]
-        )
-        for part in range(18)
-    ]
-    started = time.thread_time()
-
-    with suppress(InvalidTriggerError):
-        trigger = AnyOf(*map(RRule, parts))
-        trigger.shortest_interval(after=NOW)
-
-    assert time.thread_time() - started < 2 * SOON
 
 
 def costly_part(random: Random) -> Trigger:

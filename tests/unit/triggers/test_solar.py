@@ -1,7 +1,6 @@
 """Solar has the fire times of Celery's solar schedule, also where the sun does not set."""
 
 import builtins
-import pickle
 import random
 from datetime import UTC, datetime, timedelta
 
@@ -12,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celery_dynbeat.common.errors import InvalidTriggerError
-from celery_dynbeat.triggers import Solar, Trigger, parse_trigger
+from celery_dynbeat.triggers import Solar
 from celery_dynbeat.triggers import solar as module
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
@@ -78,24 +77,6 @@ def test_days_without_the_event_have_no_fire_time():
     assert datetime(2027, 1, 10, tzinfo=UTC) < after_polar_night < datetime(2027, 1, 20, tzinfo=UTC)
 
 
-def test_there_is_no_fire_time_after_the_year_2998():
-    trigger = Solar("sunrise", **SEOUL)
-
-    assert trigger.next_after(datetime(9999, 1, 1, tzinfo=UTC)) is None
-    assert trigger.next_after(datetime(1, 1, 1, tzinfo=UTC)).year == 1900
-
-
-def test_years_of_fire_times_are_counted_quickly():
-    trigger, later = Solar("sunset", **SEOUL), NEW_YEAR + 3650 * DAY
-    for each in (module._fire_time, module._event_on, module._noon):
-        each.cache_clear()
-
-    assert trigger.count_until(after=NEW_YEAR, until=later, limit=1000) == 1000
-    assert later - DAY < trigger.latest_until(after=NEW_YEAR, until=later) <= later
-    # One computed day for each counted fire time, and few to find the last of ten years.
-    assert 1000 <= module._event_on.cache_info().misses < 1100
-
-
 @pytest.mark.parametrize(
     ("event", "latitude", "longitude", "field", "reason"),
     [
@@ -114,22 +95,6 @@ def test_invalid_input_is_rejected_with_the_field(event, latitude, longitude, fi
         Solar(event, latitude=latitude, longitude=longitude)
 
     assert refusal.value.field == field
-
-
-@given(st.floats(-60, 60), st.floats(-180, 180))
-def test_solar_survives_text_json_and_pickle(latitude, longitude):
-    trigger = Solar("solar_noon", latitude=latitude, longitude=longitude)
-
-    assert parse_trigger("solar", trigger.spec) == trigger
-    assert Trigger.from_json(trigger.to_json()) == trigger
-    assert pickle.loads(pickle.dumps(trigger)) == trigger  # noqa: S301 - our own bytes
-    assert hash(parse_trigger("solar", trigger.spec)) == hash(trigger)
-
-
-@pytest.mark.parametrize("spec", ["", "sunrise", "sunrise 1", "sunrise 1 2 3", "sunrise north 5"])
-def test_text_that_is_not_a_place_is_rejected(spec):
-    with pytest.raises(InvalidTriggerError, match=r"sunrise 37\.5665 126\.978"):
-        parse_trigger("solar", spec)
 
 
 def test_text_and_description_are_readable():
