@@ -46,15 +46,6 @@ class Raising(Task):
         raise RuntimeError(msg)
 
 
-class Stumbling(Task):
-    """Publishes the run and then raises."""
-
-    def apply_async(self, args=None, kwargs=None, **options):
-        super().apply_async(args, kwargs, **options)
-        msg = "no room in the log"
-        raise RuntimeError(msg)
-
-
 class Adding(Task):
     def apply_async(self, args=None, kwargs=None, **options):
         return super().apply_async(args, {**(kwargs or {}), "added": object()}, **options)
@@ -116,34 +107,6 @@ def test_beat_calls_the_tasks_own_apply_async(app):
     assert message.headers["dynbeat_run_id"] == message.headers["id"] == FIRST
 
 
-def test_an_overridden_method_receives_the_count_of_retries(app):
-    task(app, base=Stamping)
-
-    publish(app, run(FIRST, retries=2, attempt=3))
-
-    (message,) = messages(app)
-    assert (message.headers["retries"], message.headers["dynbeat_attempt"]) == (2, 3)
-
-
-def test_expires_after_sets_no_celery_expires(app):
-    task(app, base=Stamping, expires=5)
-
-    publish(app, run(FIRST, expires_at=NOW.replace(hour=10)))
-
-    (message,) = messages(app)
-    assert message.headers["expires"] is None
-    assert message.properties["expiration"] == "3600000"
-
-
-def test_beat_calls_the_tasks_own_shadow_name(app):
-    task(app, shadow_name=lambda _task, args, _kwargs, _options: f"for {args[0]}")
-
-    publish(app, run(FIRST, args=[7]))
-
-    (message,) = messages(app)
-    assert message.headers["shadow"] == "for 7"
-
-
 @pytest.mark.parametrize("name", ["probe", "elsewhere"])
 def test_beat_calls_the_send_task_of_an_application_class(name):
     app = new_app(SendingApp)
@@ -178,14 +141,6 @@ def test_headers_that_an_override_drops_are_restored(app):
     assert "tenant" not in message.headers
 
 
-def test_headers_are_restored_in_protocol_1(app):
-    app.conf.task_protocol = 1
-    task(app, base=Forgetful)
-
-    assert publish(app, run(FIRST)).sent == [FIRST]
-    assert messages(app)[0].headers["dynbeat_run_id"] == FIRST
-
-
 def test_an_override_that_publishes_nothing_declines_the_run(app):
     task(app, base=Silent)
 
@@ -215,28 +170,6 @@ def test_an_override_that_raises_delays_its_run_only(app):
     assert published.sent == [SECOND]
     assert list(published.delayed) == [FIRST]
     assert published.refused == {}
-
-
-def test_a_run_is_unknown_when_its_method_publishes_and_then_raises(app):
-    task(app, base=Stumbling)
-
-    published = publish(app, run(FIRST))
-
-    assert published.unknown == {FIRST}
-    assert published.missing_from([run(FIRST)]) == []
-    assert len(messages(app)) == 1
-
-
-def test_a_run_that_was_sent_before_stays_sent_when_its_method_raises(app):
-    task(app, base=Raising)
-    publisher = Publisher(app, now=lambda: NOW)
-    publisher.connect()
-
-    published = publisher.publish([run(FIRST, unstarted_since=NOW)])
-
-    assert published.declined == {FIRST: "RuntimeError: already queued"}
-    assert not publisher.outages
-    publisher.close()
 
 
 def test_an_unreachable_broker_of_an_override_is_tried_once_in_a_batch(app):

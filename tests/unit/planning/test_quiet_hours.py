@@ -14,7 +14,6 @@ from celery_dynbeat import (
     Every,
     InvalidArgumentError,
     InvalidTriggerError,
-    Once,
     QuietHours,
 )
 from celery_dynbeat.common.quiet_rule import QuietRule
@@ -29,7 +28,6 @@ START = datetime(2026, 11, 23, tzinfo=UTC)
 HOUR, MINUTE, DAY = timedelta(hours=1), timedelta(minutes=1), timedelta(days=1)
 SECOND = timedelta(seconds=1)
 NAMES = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-EVERY_DAY = ",".join(NAMES)
 NIGHT = "22:00-07:00"
 ZONES = ("UTC", "Europe/Berlin", "Australia/Lord_Howe", "America/New_York", "Asia/Kathmandu")
 #: Clocks go forward or back in the days after each.
@@ -170,80 +168,6 @@ def test_the_last_calendar_applies_and_a_missing_one_is_an_error():
 
 @pytest.mark.parametrize(
     "windows",
-    [
-        {"22:00-02:30": EVERY_DAY, "02:30-03:00": "sun"},
-        {"00:00-01:00": EVERY_DAY, "12:00-00:00": "fri,sat"},
-    ],
-)
-@pytest.mark.parametrize(
-    ("zone", "changes_on"),
-    [
-        ("Europe/Berlin", (2026, 3, 29)),
-        ("America/New_York", (2026, 11, 1)),
-        # Half an hour.
-        ("Australia/Lord_Howe", (2026, 4, 5)),
-        # Two hours.
-        ("Antarctica/Troll", (2026, 10, 25)),
-        # Midnight does not exist.
-        ("America/Sao_Paulo", (2018, 11, 4)),
-        # A day does not exist.
-        ("Pacific/Apia", (2011, 12, 30)),
-    ],
-)
-def test_windows_cover_each_minute_of_two_weeks_around_a_change_of_the_clock(
-    zone, changes_on, windows
-):
-    windows = [QuietHours(*text.split("-"), days=days) for text, days in windows.items()]
-    found = quiet_of(resolved([QuietRule(windows)], timezone=zone)).windows
-    first = datetime(*changes_on, tzinfo=UTC) - 7 * DAY
-    minutes = [first + number * MINUTE for number in range(14 * 24 * 60)]
-    expected = [is_quiet(windows, zone, minute) for minute in minutes]
-
-    assert [found.covers(minute) for minute in minutes] == expected
-
-    edges = [
-        number for number in range(1, len(minutes)) if expected[number - 1] != expected[number]
-    ]
-    for begin, end in pairwise(edges):
-        for number in {begin, (begin + end) // 2, end - 1}:
-            assert found.changes_at(minutes[number]) == minutes[end]
-            if expected[number]:
-                assert found.end(minutes[number]) == minutes[end]
-                assert found.start(minutes[number]) == minutes[begin]
-            else:
-                assert found.end(minutes[number]) == minutes[number]
-
-
-@pytest.mark.parametrize(
-    ("text", "quiet_at", "sent_at"),
-    [
-        ("22:00-07:00", ["22:00", "23:59", "00:00", "06:59"], ["07:00", "21:59"]),
-        ("12:00-13:00", ["12:00", "12:59"], ["11:59", "13:00"]),
-        ("00:00-24:00", [], []),
-        ("20:00-24:00", ["20:00", "23:59"], ["00:00", "19:59"]),
-    ],
-)
-def test_a_window_begins_with_its_start_and_ends_before_its_end(text, quiet_at, sent_at):
-    found = quiet(f"mon-sat {text}")
-    for shown, expected in [*((each, True) for each in quiet_at), *((e, False) for e in sent_at)]:
-        hour, minute = map(int, shown.split(":"))
-        at = START + 2 * DAY + timedelta(hours=hour, minutes=minute)
-        assert (found.end(at) > at) is expected, shown
-
-
-def test_equal_times_are_a_whole_day():
-    weekend = quiet("sat,sun 00:00-00:00")
-
-    assert weekend.end(START + 5 * DAY) == START + 7 * DAY
-    assert weekend.end(START + 5 * DAY - MINUTE) == START + 5 * DAY - MINUTE
-
-
-def test_days_wrap_around_the_end_of_the_week():
-    assert quiet("fri-mon 10:00-11:00") == quiet("fri,sat,sun,mon 10:00-11:00")
-
-
-@pytest.mark.parametrize(
-    "windows",
     [["00:00-00:00"], ["00:00-12:00", "12:00-24:00"], ["mon-fri 00:00-24:00", "sat,sun 0:0-0:0"]],
 )
 def test_windows_that_cover_the_whole_week_or_are_no_windows_are_refused(windows):
@@ -365,34 +289,6 @@ def test_a_fire_time_from_before_a_window_waits_when_no_beat_could_send_it():
     assert made == Plan(next_fire_at=at("22:00"))
     assert due_at(hourly, at("22:00"), now=at("22:45")) == at("07:00", 1)
     assert due_at(hourly, at("22:00"), now=at("22:15")) == at("22:00")
-
-
-def test_a_one_off_in_a_window_is_sent_later():
-    once = ScheduleSpec(trigger=Once(at("23:00")), quiet=quiet(NIGHT))
-
-    made = decide(once, fire_at=at("23:00"), now=at("07:00", 1))
-
-    assert made == Plan(send=(at("23:00"),))
-
-
-def test_the_windows_of_everybody_and_of_the_owner_apply_together():
-    rules = [QuietRule([QuietHours("20:00", "23:00")]), QuietRule([QuietHours("22:00", "02:00")])]
-    found = quiet_of(resolved(rules, timezone="UTC"))
-
-    assert found.end(at("20:30")) == at("02:00", 1)
-    half_hourly = decide(every(30, quiet=found), fire_at=at("20:00"), now=at("02:00", 1))
-    assert half_hourly.send == (at("02:00", 1),)
-
-
-def test_all_fire_times_of_one_window_are_due_together_with_one_delay():
-    spec = every(30, quiet=quiet(NIGHT), window=20 * MINUTE, key="user:42")
-    instants = {run_at(spec, at("22:00") + number * 30 * MINUTE) for number in range(19)}
-
-    (due,) = instants
-    assert at("07:00", 1) < due < at("07:20", 1)
-    early = decide(spec, fire_at=at("22:00"), now=due - timedelta(microseconds=1))
-    assert early == Plan(next_fire_at=at("22:00"))
-    assert decide(spec, fire_at=at("22:00"), now=due).send == (at("07:00", 1),)
 
 
 def test_a_delay_that_ends_in_a_window_ends_with_it():
