@@ -8,12 +8,8 @@ import pytest
 from sqlalchemy import select
 
 from celery_dynbeat import (
-    AnyOf,
     Cron,
-    Every,
     InvalidArgumentError,
-    NotFoundError,
-    Once,
     Solar,
 )
 from celery_dynbeat.common.states import Status
@@ -23,7 +19,7 @@ from celery_dynbeat.store.runs import attempts
 from celery_dynbeat.telemetry import subscribe, unsubscribe
 from celery_dynbeat.telemetry.events import FireTimesSkipped
 from celery_dynbeat.testing import ManualBeat
-from tests.support.applications import MINUTELY, START, application
+from tests.support.applications import START, application
 from tests.support.ended_runs import end_all
 from tests.support.suites import each_database
 
@@ -31,8 +27,6 @@ SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hou
 DAY = 24 * HOUR
 #: Fires each hour, also before the schedule was created.
 HOURLY = Cron("0 * * * *", timezone="UTC")
-#: The same, of a kind whose fire times are counted one by one, up to 1,000.
-SLOWLY_COUNTED = AnyOf(HOURLY, Once(START - HOUR))
 
 
 def at(hour):
@@ -137,33 +131,6 @@ def test_a_batch_is_listed_counted_and_cancelled_by_its_id(dynbeat, mine, clock,
     assert mine.get_run(manual.id).status == "sent"
 
 
-def test_only_the_owner_sees_counts_and_cancels_a_batch(dynbeat, mine):
-    mine.create("n", task="t", trigger=HOURLY)
-    batch = mine.backfill("n", since=at(-2), until=at(0))
-    other = dynbeat.schedules.for_owner("user:43")
-    other.create("n", task="t", trigger=HOURLY)
-
-    with pytest.raises(NotFoundError, match=batch.batch_id):
-        other.get_batch(batch.batch_id)
-    assert other.runs(batch_id=batch.batch_id) == []
-    assert other.cancel_runs(batch_id=batch.batch_id) == 0
-    assert mine.get_batch(batch.batch_id).counts == {"pending": 2}
-    assert dynbeat.schedules.get_batch(batch.batch_id).counts == {"pending": 2}
-
-
-def test_a_delete_revokes_the_runs_of_a_batch(mine, clock, beat, sent):
-    for name in ("n", "m"):
-        mine.create(name, task="t", trigger=HOURLY)
-    batch = mine.backfill("n", since=at(-2), until=at(0), per_minute=1)
-    mine.delete("n")
-
-    clock.advance(5 * MINUTE)
-    beat.run_until_idle()
-
-    assert sent == []
-    assert mine.get_batch(batch.batch_id).counts == {"revoked": 2}
-
-
 def test_an_edit_applies_to_the_runs_that_wait(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=HOURLY)
     mine.backfill("n", since=at(-3), until=at(0), per_minute=1)
@@ -197,26 +164,6 @@ def test_runs_that_wait_for_their_turn_take_no_place(limited, clock):
     beat.run_until_idle()
 
     assert hours(beat.publisher.sent)[2:] == [-4]
-
-
-@pytest.mark.parametrize("at_once", [False, True])
-def test_runs_of_a_batch_wait_for_holds_and_quiet_hours(mine, clock, beat, sent, at_once):
-    mine.create("n", task="t", trigger=HOURLY)
-    mine.set_quiet_hours([f"{START:%H:%M}-{START + 2 * HOUR:%H:%M}"])
-    mine.hold()
-    mine.backfill("n", since=at(-1), until=at(0), now=at_once)
-    beat.run_until_idle()
-    (run,) = mine.runs("n", origin="backfill")
-    assert (run.status, run.waited_for) == ("pending", "hold")
-
-    mine.release()
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-    assert len(sent) == at_once
-    clock.move_to(START + 2 * HOUR)
-    beat.run_until_idle()
-
-    assert {run.fire_at for run in sent if run.origin == "backfill"} == {at(-1)}
 
 
 def test_a_run_that_never_ends_delays_a_backfill_by_max_run_time_at_most(
@@ -345,101 +292,6 @@ def test_a_backfill_removes_fire_times_from_each_skipped_row_that_covers_them(mi
     assert [(row[0], row[3]) for row in after if row[1] == "skipped"] == [(2, 2), (11, 1)]
 
 
-@each_database
-def test_a_bounded_count_is_used_as_it_is(mine, clock, beat):
-    mine.create("n", task="t", trigger=SLOWLY_COUNTED)
-    clock.advance(1500 * HOUR)
-    beat.run_until_idle()
-    assert [run.fire_count for run in mine.runs("n", status="skipped")] == [1000]
-
-    mine.backfill("n", since=at(1490), until=at(1490) + SECOND)
-    beat.run_until_idle()
-
-    skipped = [(row[0], row[3]) for row in kept(mine) if row[1] == "skipped"]
-    assert skipped == [(1489, 990), (1499, 9)]
-
-
-def test_fire_times_older_than_the_counted_ones_do_not_change_the_count(mine, clock, beat):
-    mine.create("n", task="t", trigger=SLOWLY_COUNTED)
-    clock.advance(1500 * HOUR)
-    beat.run_until_idle()
-
-    mine.backfill("n", since=at(100), until=at(101) + SECOND)
-    beat.run_until_idle()
-
-    skipped = [(row[0], row[3]) for row in kept(mine) if row[1] == "skipped"]
-    assert skipped == [(1499, 1000)]
-
-
-def test_a_row_skipped_under_another_trigger_stays_unchanged(mine, clock, beat):
-    mine.create("n", task="t", trigger=Cron("30 * * * *", timezone="UTC"))
-    clock.advance(5 * HOUR)
-    beat.run_until_idle()
-    mine.update("n", trigger=HOURLY)
-
-    mine.backfill("n", since=at(1), until=at(3) + SECOND)
-    beat.run_until_idle()
-
-    assert [row for row in kept(mine) if row[1] == "skipped"] == [(3.5, "skipped", "schedule", 4)]
-    assert [row[0] for row in kept(mine) if row[2] == "backfill"] == [1, 2, 3]
-
-
-def test_a_count_from_another_trigger_is_not_lost(mine, clock, beat):
-    mine.create("n", task="t", trigger=Cron("*/10 * * * *", timezone="UTC"))
-    clock.advance(10 * MINUTE)
-    beat.run_until_idle()
-    clock.move_to(at(2) + 10 * MINUTE)
-    beat.run_until_idle()
-    (skipped,) = mine.runs("n", status="skipped")
-    assert (skipped.fire_at, skipped.fire_count) == (at(2), 11)
-    mine.update("n", trigger=Cron("0,15,30,45 * * * *", timezone="UTC"))
-
-    mine.backfill("n", since=at(1), until=at(2) + SECOND)
-    beat.run_until_idle()
-
-    # Beat does not know whether the old trigger fired at the other ones, too.
-    (rest,) = mine.runs("n", status="skipped")
-    assert (rest.fire_at, rest.fire_count) == (at(2) - timedelta.resolution, 10)
-    assert len(mine.runs("n", origin="backfill")) == 5
-
-
-def test_the_rest_of_a_count_from_another_trigger_stays_beside_the_run(mine, clock, beat):
-    mine.create("n", task="t", trigger=Cron("*/10 * * * *", timezone="UTC"))
-    mine.pause("n")
-    clock.advance(2 * HOUR)
-    yearly = Cron(f"0 {at(2).hour} {at(2).day} {at(2).month} *", timezone="UTC")
-    mine.update("n", trigger=yearly)
-    mine.resume("n")
-
-    mine.backfill("n", since=at(2), until=at(2) + SECOND)
-    beat.run_until_idle()
-
-    (rest,) = mine.runs("n", status="skipped")
-    assert (rest.fire_at, rest.fire_count) == (at(2) - timedelta.resolution, 11)
-
-
-def test_the_rest_of_a_count_is_at_a_fire_time_that_skip_did_not_take_out(mine, clock, beat):
-    mine.create("n", task="t", trigger=HOURLY)
-    mine.pause("n")
-    mine.skip("n", at(3))
-    mine.skip("n", at(4))
-    clock.move_to(at(4) - SECOND)
-    mine.run_now("n")
-    clock.move_to(at(6))
-    mine.resume("n")
-    mine.backfill("n", since=at(5), until=at(6) + SECOND)
-    beat.run_until_idle()
-
-    rows = [(row[0], row[3]) for row in kept(mine) if row[1] == "skipped"]
-    assert rows == [(2, 2), (3, 1), (4, 1)]
-    clock.advance(5 * SECOND)
-    mine.backfill("n", since=at(2), until=at(2) + SECOND)
-    beat.run_until_idle()
-
-    rows = [(row[0], row[3]) for row in kept(mine) if row[1] == "skipped"]
-    assert rows == [(1, 1), (3, 1), (4, 1)], "the run is not counted as skipped"
-
-
 class CrashError(BaseException):
     """Beat crashes at this point."""
 
@@ -524,25 +376,6 @@ def test_a_run_that_must_not_overlap_waits_for_an_edit_that_locks_its_schedule(
 
 
 @pytest.mark.parametrize("overlap", ["skip", "buffer_one", "cancel_previous"])
-def test_an_overlap_policy_limits_a_backfill_to_one_run_at_a_time(
-    mine, clock, beat, sent, finish, overlap
-):
-    mine.create("n", task="t", trigger=HOURLY, overlap=overlap)
-    mine.run_now("n")
-    beat.run_until_idle()
-    mine.backfill("n", since=at(-4), until=at(-1) + SECOND, per_minute=6_000)
-
-    for count in range(1, 6):
-        for _ in range(5):
-            clock.advance(2 * SECOND)
-            beat.run_until_idle()
-            assert len(sent) == count
-        finish()
-
-    assert hours(sent) == [0, -4, -3, -2, -1], "a manual run is a run too"
-
-
-@pytest.mark.parametrize("overlap", ["skip", "buffer_one", "cancel_previous"])
 def test_a_batch_that_waits_neither_stops_a_fire_time_nor_is_replaced_by_it(
     mine, clock, beat, sent, finish, overlap
 ):
@@ -577,105 +410,6 @@ def test_ten_waiting_runs_of_a_schedule_are_not_asked_each_second(dynbeat, mine,
     assert mine.get_batch(batch.batch_id).counts == {"pending": 9, "sent": 1}
 
 
-@each_database
-def test_the_next_run_is_asked_when_the_first_was_cancelled(mine, clock, beat, sent, finish):
-    mine.create("n", task="t", trigger=HOURLY, overlap="skip")
-    mine.backfill("n", since=at(-3), until=at(0), per_minute=6_000)
-    beat.run_until_idle()
-    clock.advance(2 * SECOND)
-    beat.run_until_idle()
-    (second,) = mine.runs("n", since=at(-2), until=at(-1))
-    mine.cancel_run(second.id)
-    finish()
-
-    clock.advance(6 * MINUTE)
-    beat.run_until_idle()
-    clock.advance(2 * SECOND)
-    beat.run_until_idle()
-
-    assert hours(sent) == [-3, -1]
-
-
-def test_the_backfill_of_a_paused_schedule_runs(mine, beat, sent):
-    mine.create("n", task="t", trigger=HOURLY)
-    mine.pause("n")
-    mine.backfill("n", since=at(-2), until=at(-1) + SECOND, per_minute=6_000)
-
-    beat.run_until_idle()
-
-    assert hours(sent) == [-2, -1]
-
-
-def test_a_pause_does_not_revoke_the_runs_of_a_backfill(mine, clock, beat):
-    mine.create("n", task="t", trigger=HOURLY)
-    mine.backfill("n", since=at(-4), until=at(-1) + SECOND, per_minute=1)
-    beat.run_until_idle()
-
-    mine.pause("n")
-    clock.advance(3 * MINUTE)
-    beat.run_until_idle()
-
-    assert {row[1] for row in kept(mine)} == {"sent"}
-
-
-@pytest.mark.parametrize("at_once", [False, True])
-def test_the_runs_of_a_backfill_that_wait_for_a_place_wait_in_quiet_hours(limited, clock, at_once):
-    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
-    mine, beat = dynbeat.schedules.for_owner("user:42"), ManualBeat(dynbeat)
-    mine.create("n", task="t", trigger=HOURLY)
-    mine.run_now("n")
-    beat.run_until_idle()
-    mine.backfill("n", since=at(-1), until=at(-1) + SECOND, now=at_once)
-    beat.run_until_idle()
-    mine.set_quiet_hours([f"{START:%H:%M}-{START + 2 * HOUR:%H:%M}"])
-
-    end_all(dynbeat, beat.publisher.sent, "succeeded")
-    clock.advance(5 * SECOND)
-    beat.run_until_idle()
-
-    assert len(beat.publisher.sent) == 1 + at_once
-
-
-def test_a_backfill_can_run_the_fire_times_of_a_pause(mine, clock, beat):
-    mine.create("n", task="t", trigger=HOURLY)
-    mine.pause("n")
-    clock.advance(3 * HOUR)
-    mine.resume("n")
-
-    mine.backfill("n", since=at(1), until=at(3) + SECOND, per_minute=6_000)
-    beat.run_until_idle()
-
-    assert kept(mine) == [(hour, "sent", "backfill", 1) for hour in (1, 2, 3)]
-
-
-def test_a_backfill_of_a_finished_schedule_is_possible(mine, clock, beat, sent):
-    mine.create("n", task="t", trigger=HOURLY, max_runs=1)
-    clock.advance(3 * HOUR)
-    beat.run_until_idle()
-    assert mine.get("n").finished_at is not None
-
-    mine.backfill("n", since=at(1), until=at(3) + SECOND)
-    beat.run_until_idle()
-
-    assert hours(sent) == [3, 1, 2]
-
-
-def test_start_at_and_end_at_bound_a_backfill(mine, clock, beat, sent):
-    mine.create("n", task="t", trigger=HOURLY, start_at=at(-3), end_at=at(1))
-    clock.advance(2 * HOUR)
-    beat.run_until_idle()
-
-    assert mine.backfill("n", since=at(-9), until=at(2) + SECOND, per_minute=6_000).total == 4
-    beat.run_until_idle()
-
-    assert sorted(hours(sent)) == [-3, -2, -1, 0, 1]
-
-
-def test_an_unknown_schedule_raises_schedule_not_found(mine):
-    with pytest.raises(NotFoundError):
-        mine.backfill("n", since=at(-1), until=at(0))
-
-
 @pytest.mark.parametrize(
     ("given", "field", "reason"),
     [
@@ -699,35 +433,6 @@ def test_an_invalid_span_is_rejected(mine, given, field, reason):
     assert mine.runs("n") == []
 
 
-def test_an_interval_has_no_fire_times_before_its_anchor(mine):
-    mine.create("n", task="t", trigger=MINUTELY)
-    mine.create("anchored", task="t", trigger=Every(60, anchor=at(-1)))
-
-    with pytest.raises(InvalidArgumentError, match="counts from 2026-11-21"):
-        mine.backfill("n", since=at(-1), until=at(0) - SECOND)
-    assert mine.backfill("anchored", since=at(-1), until=at(0) + SECOND).total == 61
-
-
-def test_an_end_slightly_in_the_future_counts_as_now(mine, clock):
-    mine.create("n", task="t", trigger=HOURLY)
-    clock.advance(-SECOND)
-
-    assert mine.backfill("n", since=at(-1), until=START + SECOND).total == 1
-
-
-@each_database
-def test_a_backfill_rolls_back_with_the_transaction_of_the_caller(dynbeat, mine, beat, sent):
-    mine.create("n", task="t", trigger=HOURLY)
-    with dynbeat.context.database._session() as session:
-        mine.bound(session=session).backfill("n", since=at(-1), until=at(0) + SECOND)
-        assert len(mine.bound(session=session).runs("n")) == 2
-        session.rollback()
-
-    beat.run_until_idle()
-
-    assert (mine.runs("n"), sent) == ([], [])
-
-
 def test_a_backfill_does_not_run_a_task_that_is_no_longer_allowed(database_url, mine, clock):
     for name in ("n", "m"):
         mine.create(name, task="t", trigger=HOURLY)
@@ -744,16 +449,6 @@ def test_a_backfill_does_not_run_a_task_that_is_no_longer_allowed(database_url, 
 
     assert beat.publisher.sent == []
     assert "dynbeat_owner_limits: allowed_tasks" in (mine.get("n").error or "")
-
-
-def test_the_history_can_be_filtered_by_origin(mine):
-    mine.create("n", task="t", trigger=HOURLY)
-    run = mine.run_now("n")
-
-    assert mine.runs("n", origin="manual") == [run]
-    assert mine.runs("n", origin="backfill") == []
-    with pytest.raises(InvalidArgumentError, match="must be one of schedule"):
-        mine.runs("n", origin="x")
 
 
 def test_expires_after_of_a_run_counts_from_the_moment_when_it_could_be_sent(
@@ -819,17 +514,3 @@ def test_the_rest_of_skipped_fire_times_is_reported_once(mine, clock, beat):
     # The row of the skipped fire times was divided around the run of the backfill.
     assert [status for _, status, _, _ in kept(mine)].count("skipped") > 1
     assert (skipped > 0, sum(reported)) == (True, skipped)
-
-
-def test_the_cancellation_of_a_backfill_releases_the_run_behind_it(mine, clock, beat, sent):
-    mine.create("n", task="t", trigger=HOURLY, overlap="buffer_one")
-    batch = mine.backfill("n", since=at(-3), until=at(-1))
-    beat.run_until_idle()
-    clock.advance(HOUR)
-    beat.run_until_idle()
-    assert {run.origin for run in sent} == {"backfill"}
-
-    mine.cancel_runs(batch_id=batch.batch_id)
-    beat.run_until_idle()
-
-    assert sent[-1].origin == "schedule"

@@ -10,7 +10,6 @@ from sqlalchemy.orm import Session
 from celery_dynbeat import AnyOf, Cron, Once
 from celery_dynbeat.beat import dispatcher, refused, replanning
 from celery_dynbeat.beat.claim import claim
-from celery_dynbeat.store import calendars as calendars_store
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import START, execute
 from tests.support.suites import each_database
@@ -135,32 +134,6 @@ def test_two_beats_share_the_work(calendars, dynbeat, mine, monkeypatch):
     assert {each.next_run_at for each in mine.list()} == {at(SUNDAY)}
 
 
-class CrashError(BaseException):
-    """Beat crashes."""
-
-
-@each_database
-def test_a_crash_loses_no_schedule(calendars, dynbeat, mine, beat, monkeypatch):
-    monkeypatch.setattr(replanning, "BATCH_SIZE", 2)
-    mine.create_many([{"name": f"n{n}", "task": "t", "trigger": USING} for n in range(5)])
-    calendars.upsert(NAME, dates=[SATURDAY])
-    crashing = ManualBeat(dynbeat)
-    crashing.tick()
-
-    def crash(*_args, **_given):
-        raise CrashError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(calendars_store, "set_planned", crash)
-        with pytest.raises(CrashError):
-            crashing.tick()
-    assert calendars.get(NAME).waiting_schedules.count == 3
-    beat.run_until_idle()
-
-    assert calendars.get(NAME).waiting_schedules.count == 0
-    assert {each.next_run_at for each in mine.list()} == {at(SUNDAY)}
-
-
 def test_a_link_of_an_old_version_that_commits_later_is_planned(
     calendars, dynbeat, mine, beat, clock
 ):
@@ -182,79 +155,6 @@ def test_a_link_of_an_old_version_that_commits_later_is_planned(
 
     assert mine.get("n").next_run_at == at(SUNDAY)
     assert calendars.get(NAME).in_force_at is not None
-
-
-def test_rows_that_need_no_plan_get_only_their_link(calendars, mine, beat, clock, dynbeat):
-    mine.create("paused", task="t", trigger=USING)
-    mine.create("finished", task="t", trigger=USING, max_runs=1)
-    mine.create("broken", task="t", trigger=USING)
-    mine.create("windowed", task="t", trigger=USING, window=HOUR)
-    mine.pause("paused")
-    clock.advance(3 * HOUR + timedelta(seconds=1))
-    beat.run_until_idle()
-    assert mine.get("finished").finished_at is not None
-    execute(
-        dynbeat,
-        "UPDATE dynbeat_schedule SET error = 'X: y', next_run_at = NULL WHERE name = 'broken'",
-    )
-    before = {each.name: each.to_dict() for each in mine.list()}
-    calendars.upsert(NAME, dates=[MONDAY])
-    clock.advance(timedelta(seconds=1))
-    beat.run_until_idle()
-
-    assert {each.name: each.to_dict() for each in mine.list()} == before
-    assert calendars.get(NAME).waiting_schedules.count == 0
-    mine.resume("paused")
-    mine.resume("broken")
-    assert mine.get("broken").next_run_at == at(SUNDAY)
-
-
-def test_a_fire_time_that_waits_in_its_window_is_not_lost(calendars, mine, beat, clock, sent):
-    mine.create("n", task="t", trigger=USING, window=2 * HOUR)
-    delayed = mine.get("n").next_run_at
-    assert delayed > at(SATURDAY) + timedelta(minutes=1)
-    clock.advance(at(SATURDAY) + timedelta(seconds=1) - START)
-    calendars.upsert(NAME, dates=[MONDAY])
-    beat.run_until_idle()
-    clock.advance(2 * HOUR)
-    beat.run_until_idle()
-
-    assert sent_days(sent) == [SATURDAY]
-
-
-def test_a_fire_time_on_a_new_day_does_not_delay_later_ones(calendars, mine, beat, clock, sent):
-    mine.create("n", task="t", trigger=USING, window="100%", catch_up="all")
-    delayed = mine.get("n").next_run_at
-    clock.move_to(delayed - HOUR)
-    assert clock.now() > at(SATURDAY)
-    calendars.upsert(NAME, dates=[SATURDAY, SUNDAY, MONDAY])
-    beat.run_until_idle()
-    mine.update("n", window="99%")
-    assert mine.get("n").next_run_at == delayed
-    clock.move_to(delayed)
-    beat.run_until_idle()
-    clock.move_to(at(MONDAY) + HOUR)
-    calendars.upsert(NAME, dates=[NEVER])
-    beat.run_until_idle()
-    clock.move_to(at(TUESDAY) + DAY)
-    beat.run_until_idle()
-
-    assert sent_days(sent) == [TUESDAY]
-
-
-def test_a_held_schedule_is_claimed_with_the_present_days(calendars, mine, beat, clock, sent):
-    mine.create("n", task="t", trigger=USING)
-    mine.hold()
-    clock.advance(DAY)
-    beat.run_until_idle()
-    calendars.upsert(NAME, dates=[SATURDAY, SUNDAY])
-    beat.run_until_idle()
-    assert calendars.get(NAME).waiting_schedules.count == 0
-    clock.advance(DAY + 4 * HOUR)
-    mine.release()
-    beat.run_until_idle()
-
-    assert sent_days(sent) == [MONDAY]
 
 
 #: More days than a search for a fire time examines.
@@ -283,23 +183,6 @@ def test_a_calendar_finishes_no_schedule(calendars, mine, beat, clock, when, sen
     assert free.next_run_at == at(SATURDAY if when == "replan" else MONDAY)
 
 
-def test_the_last_fire_time_is_sent_before_the_quarantine(calendars, mine, beat, clock, sent):
-    mine.create("n", task="t", trigger=USING, end_at=at(MONDAY))
-    calendars.upsert(NAME, dates=[SUNDAY, MONDAY])
-    beat.run_until_idle()
-    clock.advance(4 * HOUR)
-    beat.run_until_idle()
-
-    assert sent_days(sent) == [SATURDAY]
-    assert mine.get("n").error is not None
-    calendars.upsert(NAME, dates=[SUNDAY])
-    beat.run_until_idle()
-    assert mine.get("n").next_run_at == at(MONDAY)
-    clock.advance(3 * DAY)
-    beat.run_until_idle()
-    assert mine.get("n").finished_at is not None
-
-
 @each_database
 def test_a_resume_does_not_finish_a_schedule_that_a_calendar_blocks(calendars, mine, beat):
     mine.create("n", task="t", trigger=USING)
@@ -313,19 +196,6 @@ def test_a_resume_does_not_finish_a_schedule_that_a_calendar_blocks(calendars, m
     calendars.upsert(NAME, dates=[SUNDAY])
     beat.run_until_idle()
     assert mine.get("n").next_run_at == at(SATURDAY)
-
-
-def test_a_one_off_on_a_new_day_waits_for_the_next_edit(calendars, mine, beat, clock):
-    mine.create("n", task="t", trigger=Once(at(MONDAY)).excluding(calendar=NAME))
-    calendars.upsert(NAME, dates=[MONDAY])
-    beat.run_until_idle()
-    assert mine.get("n").error is not None
-    clock.advance(3 * DAY)
-    calendars.upsert(NAME, dates=[NEVER])
-    beat.run_until_idle()
-
-    ended = mine.get("n")
-    assert (ended.error, ended.finished_at) == (None, clock.now())
 
 
 def test_a_schedule_that_the_calendar_makes_too_costly_recovers(calendars, mine, beat):
@@ -397,42 +267,6 @@ def test_no_row_is_planned_without_a_link_to_a_calendar_that_is_created_meanwhil
     assert (found.error is None) == is_linked
 
 
-def test_business_days_follow_the_calendar(calendars, mine, beat, clock, sent):
-    mine.create("n", task="t", trigger=DAILY.on_business_day("next", calendar=NAME))
-    assert mine.get("n").next_run_at == at(MONDAY)
-    calendars.upsert(NAME, dates=[MONDAY])
-    beat.run_until_idle()
-    assert mine.get("n").next_run_at == at(TUESDAY)
-    calendars.upsert(NAME, dates=[NEVER], weekend=[])
-    beat.run_until_idle()
-    assert mine.get("n").next_run_at == at(SATURDAY)
-    clock.advance(2 * DAY + 4 * HOUR)
-    beat.run_until_idle()
-    assert sent_days(sent) == [MONDAY]
-
-
-def test_an_event_says_that_the_version_is_in_force(calendars, mine, beat, clock, caplog):
-    caplog.set_level("INFO", "celery_dynbeat.events")
-    mine.create("n", task="t", trigger=USING)
-    calendars.upsert(NAME, dates=[SUNDAY])
-    clock.advance(timedelta(seconds=2))
-    beat.run_until_idle()
-
-    [record] = [each for each in caplog.records if each.event == "calendar_in_force"]
-    assert (record.calendar, record.version, record.after) == (NAME, 2, timedelta(seconds=2))
-
-
-def test_a_row_that_sql_damaged_delays_no_other(calendars, dynbeat, mine, beat):
-    mine.create("n", task="t", trigger=USING)
-    mine.create("m", task="t", trigger=USING)
-    execute(dynbeat, "UPDATE dynbeat_schedule SET next_fire_at = NULL WHERE name = 'n'")
-    calendars.upsert(NAME, dates=[SATURDAY])
-    beat.run_until_idle()
-
-    assert mine.get("m").next_run_at == at(SUNDAY)
-    assert calendars.get(NAME).waiting_schedules.count == 0
-
-
 def test_a_beat_without_calendars_reads_none(dynbeat, mine, beat, clock, sent):
     """Not even the module of their tables is needed for a schedule that uses none."""
     statements = []
@@ -482,19 +316,6 @@ def test_a_one_off_that_moved_to_an_earlier_day_finishes_after_its_run(
     assert (ended.error, ended.finished_at) == (None, clock.now())
 
 
-def test_a_one_off_that_an_edit_moves_into_the_past_is_not_finished(calendars, mine, beat, clock):
-    moved = Once(at(TUESDAY)).on_business_day("previous", calendar=NAME)
-    mine.create("n", task="t", trigger=moved)
-    clock.advance(at(MONDAY) + HOUR - START)
-    calendars.upsert(NAME, dates=[TUESDAY])
-    beat.run_until_idle()
-    assert mine.get("n").error.startswith("UnusableCalendarError: ")
-    calendars.upsert(NAME, dates=[NEVER])
-    beat.run_until_idle()
-
-    assert (mine.get("n").error, mine.get("n").next_run_at) == (None, at(TUESDAY))
-
-
 @pytest.mark.parametrize("trigger", [Once(at(SATURDAY)), DAILY])
 @each_database
 def test_a_claim_finishes_no_schedule_that_a_new_day_blocks(
@@ -519,23 +340,6 @@ def test_a_claim_finishes_no_schedule_that_a_new_day_blocks(
     [run] = mine.runs()
     assert (run.status, run.fire_at) == ("skipped", at(SATURDAY))
     assert mine.get("n").error is None
-
-
-def test_the_end_of_a_pause_plans_a_schedule_whose_calendar_was_corrected(
-    calendars, mine, beat, clock, sent
-):
-    mine.create("n", task="t", trigger=USING)
-    calendars.upsert(NAME, dates=ALL_DAYS)
-    beat.run_until_idle()
-    assert mine.get("n").error is not None
-    mine.pause("n", until=START + HOUR)
-    calendars.upsert(NAME, dates=[SUNDAY])
-    beat.run_until_idle()
-    assert (mine.get("n").error, mine.get("n").enabled) == (None, False)
-    clock.advance(4 * HOUR)
-    beat.run_until_idle()
-
-    assert sent_days(sent) == [SATURDAY]
 
 
 MOVED = DAILY.on_business_day("next", calendar=NAME)
@@ -607,28 +411,6 @@ def test_skip_finishes_no_schedule_that_a_calendar_blocks(calendars, mine, beat)
     beat.run_until_idle()
 
     assert (mine.get("n").error, mine.get("n").next_run_at) == (None, at(MONDAY))
-
-
-@pytest.mark.usefixtures("calendars")
-def test_a_skipped_one_off_that_moved_to_an_earlier_day_is_not_quarantined(mine):
-    moved = Once(at(SATURDAY_AFTER)).on_business_day("previous", calendar=NAME)
-    mine.create("n", task="t", trigger=moved)
-    mine.skip("n", at(FRIDAY_AFTER))
-
-    assert (mine.get("n").error, mine.get("n").next_run_at) == (None, at(FRIDAY_AFTER))
-
-
-def test_a_schedule_that_is_too_costly_in_a_new_zone_recovers(calendars, mine, beat):
-    costly = AnyOf(*(Cron(f"{n} 12 * * *") for n in range(20))).excluding(calendar=NAME)
-    mine.create("n", task="t", trigger=costly)
-    calendars.upsert(NAME, dates=ALL_DAYS)
-    # Beat has planned nothing again.
-    mine.set_timezone("Asia/Seoul")
-    assert mine.get("n").error.startswith("UnusableCalendarError: ")
-    calendars.upsert(NAME, dates=[SUNDAY])
-    beat.run_until_idle()
-
-    assert (mine.get("n").error, mine.get("n").next_run_at.date()) == (None, MONDAY)
 
 
 @each_database
@@ -742,18 +524,6 @@ def test_a_skip_does_not_follow_a_fire_time_that_an_edit_moves(calendars, mine, 
     assert mine.get("n").next_run_at == at(MONDAY)
 
 
-def test_a_skip_of_a_fire_time_that_an_edit_has_moved_can_be_removed(calendars, mine, beat):
-    mine.create("n", task="t", trigger=Cron("0 12 * * sat").on_business_day("next", calendar=NAME))
-    mine.skip("n", at(MONDAY))
-    calendars.upsert(NAME, dates=[MONDAY])
-    beat.run_until_idle()
-    mine.unskip("n", at(MONDAY))
-
-    assert mine.get("n").next_run_at == at(TUESDAY)
-    mine.skip("n", at(TUESDAY))
-    assert mine.get("n").next_run_at == at(MONDAY) + 7 * DAY
-
-
 @pytest.mark.usefixtures("calendars")
 def test_notifications_do_not_search_the_links_of_all_calendars(dynbeat, mine, beat, clock):
     mine.create("n", task="t", trigger=USING)
@@ -774,47 +544,6 @@ def test_notifications_do_not_search_the_links_of_all_calendars(dynbeat, mine, b
     for _ in range(3):
         beat.run_until_idle()
     assert searches() == (8, 1)
-
-
-def test_a_late_link_is_planned_while_notifications_arrive(calendars, dynbeat, mine, beat, clock):
-    mine.create("n", task="t", trigger=USING)
-    calendars.upsert(NAME, dates=[SATURDAY])
-    beat.run_until_idle()
-    execute(dynbeat, "UPDATE dynbeat_schedule_calendar SET planned_with = 1")
-    interval = dynbeat.context.settings.node_timeout / dispatcher.ROUNDS_PER_NODE_TIMEOUT
-    for _ in range(5):
-        clock.advance(interval / 4)
-        beat.run_until_idle()
-
-    assert calendars.get(NAME).waiting_schedules.count == 0
-
-
-@each_database
-def test_locked_schedules_of_many_calendars_do_not_delay_the_other_calendars(
-    calendars, dynbeat, mine, beat, monkeypatch, clock
-):
-    if dynbeat.context.database.capabilities.embedded:
-        pytest.skip("SQLite has no row locks")
-    monkeypatch.setattr(replanning, "MAX_CALENDARS", 2)
-    names = ["a", "b", "c", "d"]
-    for name in names:
-        calendars.upsert(name, dates=[NEVER])
-        mine.create(name, task="t", trigger=DAILY.excluding(calendar=name))
-    beat.run_until_idle()
-    for name in names:
-        calendars.upsert(name, dates=[SATURDAY])
-
-    with Session(dynbeat.context.database.engine) as session:
-        for name in ("a", "b"):
-            mine.bound(session=session).update(name, description="locked")
-        clock.advance(timedelta(minutes=1))
-        beat.run_until_idle()
-        assert {name for name in names if calendars.get(name).in_force_at} == {"c", "d"}
-        session.rollback()
-    clock.advance(replanning.LOCKED_PAUSE)
-    beat.run_until_idle()
-
-    assert {each.next_run_at for each in mine.list()} == {at(SUNDAY)}
 
 
 def test_a_fire_time_that_a_claim_has_skipped_is_not_sent_after_an_edit(

@@ -3,9 +3,6 @@
 import threading
 from datetime import timedelta
 
-import pytest
-
-from celery_dynbeat import Once
 from celery_dynbeat.beat import refused
 from celery_dynbeat.beat.claim import claim
 from celery_dynbeat.store.schedules import due
@@ -86,105 +83,6 @@ def test_a_fire_time_that_already_has_a_run_is_not_sent_again(dynbeat, mine, clo
     assert len(sent) == 1
     assert kept(mine) == [(1, "sent", 1)]
     assert mine.get("n").next_run_at == START + 2 * MINUTE
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({"catch_up": "latest"}, [(9, "skipped", 9), (10, "sent", 1)]),
-        ({"catch_up": "none"}, [(10, "sent", 1)]),
-        ({"catch_up": "all"}, [(minute, "sent", 1) for minute in range(1, 11)]),
-        (
-            {"catch_up": "all", "catch_up_window": 150},
-            [(7, "skipped", 7), (8, "sent", 1), (9, "sent", 1), (10, "sent", 1)],
-        ),
-        ({"catch_up_window": 1}, [(10, "skipped", 10)]),
-    ],
-    ids=["latest", "none", "all", "window", "too-old"],
-)
-def test_missed_fire_times_are_sent_or_recorded_as_skipped(mine, clock, beat, fields, expected):
-    mine.create("n", task="t", trigger=MINUTELY, **fields)
-    # Five seconds after the tenth fire time: in time for "none", too late for a 1 s window.
-    clock.advance(timedelta(minutes=10, seconds=5))
-
-    beat.run_until_idle()
-
-    if fields == {"catch_up": "none"}:
-        expected = [(9, "skipped", 9), *expected]
-    assert kept(mine) == expected
-    assert mine.get("n").next_run_at == START + 11 * MINUTE
-
-
-def test_catch_up_none_skips_fire_times_that_no_beat_could_send_in_time(mine, clock, beat, sent):
-    mine.create("n", task="t", trigger=MINUTELY, catch_up="none")
-    clock.advance(timedelta(minutes=3, seconds=45))
-
-    beat.run_until_idle()
-
-    assert (kept(mine), sent) == ([(3, "skipped", 3)], [])
-
-
-def test_catch_up_all_sends_all_missed_fire_times_oldest_first(mine, clock, beat, sent):
-    mine.create("n", task="t", trigger=MINUTELY, catch_up="all")
-    clock.advance(250 * MINUTE)
-
-    beat.run_until_idle()
-
-    times = [START + minute * MINUTE for minute in range(1, 251)]
-    assert [run.fire_at for run in sent] == times
-
-
-def test_a_schedule_finishes_with_its_last_run(mine, clock, beat, sent):
-    mine.create("n", task="t", trigger=MINUTELY, max_runs=2)
-    for _ in range(4):
-        clock.advance(MINUTE)
-        beat.run_until_idle()
-
-    finished = mine.get("n")
-    assert (finished.run_count, finished.next_run_at, len(sent)) == (2, None, 2)
-    assert finished.finished_at == START + 2 * MINUTE
-
-
-def test_catch_up_sends_no_more_runs_than_max_runs_allows(mine, clock, beat, sent):
-    mine.create("n", task="t", trigger=MINUTELY, max_runs=3, catch_up="all")
-    clock.advance(10 * MINUTE)
-
-    beat.run_until_idle()
-
-    assert [run.fire_at for run in sent] == [START + n * MINUTE for n in (1, 2, 3)]
-    assert mine.get("n").finished_at == clock.now()
-
-
-def test_a_schedule_fires_at_end_at_and_not_after(mine, clock, beat, sent):
-    mine.create("n", task="t", trigger=MINUTELY, end_at=START + 2 * MINUTE)
-    for _ in range(4):
-        clock.advance(MINUTE)
-        beat.run_until_idle()
-
-    assert [run.fire_at for run in sent] == [START + MINUTE, START + 2 * MINUTE]
-    assert mine.get("n").finished_at == START + 2 * MINUTE
-
-
-def test_a_missed_one_off_is_sent_late_and_once(mine, clock, beat, sent):
-    mine.create("n", task="t", trigger=Once(START + MINUTE))
-    clock.advance(timedelta(days=3))
-
-    beat.run_until_idle()
-
-    assert [run.fire_at for run in sent] == [START + MINUTE]
-    assert mine.get("n").finished_at == clock.now()
-
-
-def test_nothing_fires_a_microsecond_early(mine, clock, beat, sent):
-    mine.create("n", task="t", trigger=MINUTELY)
-
-    clock.move_to(START + MINUTE - timedelta(microseconds=1))
-    beat.run_until_idle()
-    assert sent == []
-
-    clock.advance(timedelta(microseconds=1))
-    beat.run_until_idle()
-    assert len(sent) == 1
 
 
 def test_a_backlog_larger_than_a_batch_is_sent_in_batches(database_url, clock, monkeypatch):

@@ -18,7 +18,7 @@ from celery_dynbeat.health.checks import evaluate
 from celery_dynbeat.health.probes import collect_health
 from celery_dynbeat.store import nodes
 from celery_dynbeat.store.health import MAX_NAMED
-from tests.support.applications import MINUTELY, START, execute
+from tests.support.applications import MINUTELY, START
 from tests.support.lock_waits import failing_waits
 from tests.support.refusals import accept, refuse
 from tests.support.suites import each_database
@@ -181,17 +181,6 @@ def at_once():
     return {"task": "t", "schedule": Once(START + MINUTE)}
 
 
-def test_triggers_of_this_package_work_in_an_entry(start, own, clock, beat, sent):
-    trigger = Cron("1 18 * * *", timezone="Asia/Seoul")
-    start(n={"task": "t", "schedule": trigger, "args": [1]})
-
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-
-    assert own.get("n").trigger == trigger
-    assert [run.name for run in sent] == ["n"]
-
-
 @each_database
 def test_an_entry_that_became_invalid_is_paused_with_the_reason(start, own, clock, beat, sent):
     start(n=ENTRY, other=ENTRY)
@@ -228,14 +217,6 @@ def test_an_invalid_entry_is_paused(start, own, invalid):
     assert not own.get("n").enabled
 
 
-@each_database
-def test_characters_of_the_reason_that_no_database_can_store_are_escaped(start, own):
-    start(n=ENTRY)
-    start(n={**ENTRY, "a\x00\udc80": 1})
-
-    assert r"a\x00\udc80 = 1: unknown key" in own.get("n").paused_reason
-
-
 def test_an_entry_that_is_valid_again_is_planned_from_now(start, own, clock, beat, sent):
     start(n=ENTRY)
     start(n=INVALID)
@@ -254,47 +235,6 @@ def test_an_entry_that_is_valid_again_is_planned_from_now(start, own, clock, bea
     assert (skipped.fire_count, skipped.error) == (5, "missed: the schedule was paused")
 
 
-def test_an_entry_that_would_never_fire_again_stays_paused(start, own):
-    start(n=ENTRY)
-    start(n=INVALID)
-    start(n=at_once() | {"schedule": Once(START - MINUTE)})
-
-    assert not own.get("n").enabled
-    assert "relative" not in own.get("n").paused_reason
-
-
-def test_the_valid_entry_repairs_a_row_with_an_invalid_trigger(start, own, dynbeat):
-    start(n=ENTRY)
-    start(n=INVALID)
-    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'often'")
-
-    start(n=ENTRY)
-
-    assert (own.get("n").enabled, own.get("n").trigger) == (True, Every(60))
-
-
-def test_a_finished_schedule_stays_finished_when_its_entry_changes(start, own, clock, beat):
-    start(n=at_once())
-    clock.advance(2 * MINUTE)
-    beat.run_until_idle()
-    finished = own.get("n")
-
-    start(n=at_once() | {"relative": True})
-    start(n=at_once())
-
-    assert finished.finished_at is not None
-    assert own.get("n") == finished
-
-
-def test_a_pause_from_before_the_entry_was_invalid_stays_after_its_correction(start, own):
-    start(n=ENTRY)
-    own.pause("n", reason="incident")
-    start(n=INVALID)
-    start(n=ENTRY)
-
-    assert (own.get("n").enabled, own.get("n").paused_reason) == (False, "incident")
-
-
 def test_a_pause_while_the_entry_is_invalid_stays_after_its_correction(start, own):
     start(n=ENTRY)
     start(n=INVALID)
@@ -302,16 +242,6 @@ def test_a_pause_while_the_entry_is_invalid_stays_after_its_correction(start, ow
     start(n=ENTRY)
 
     assert (own.get("n").enabled, own.get("n").paused_reason) == (False, "incident")
-
-
-def test_a_start_with_the_same_invalid_entry_changes_nothing(start, own):
-    start(n=ENTRY)
-    start(n=INVALID)
-    version = own.get("n").version
-
-    start(n=INVALID)
-
-    assert own.get("n").version == version
 
 
 def test_a_schedule_made_through_the_api_is_not_paused_by_an_entry_of_its_name(start, own):
@@ -340,24 +270,6 @@ def test_status_shows_refused_entries_with_the_reason_and_the_fix(start, own, dy
     assert "restart beat" in warning["hint"]
     assert "beat_schedule['n0']: relative = True: " in text
     assert f"entries refused {len(names)}" in text
-
-
-@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_a_second_try_for_a_locked_schedule_changes_no_other(dynbeat, start, own):
-    start(locked=ENTRY)
-    dynbeat.app.conf.beat_schedule = {"locked": {**ENTRY, "task": "changed"}}
-    engine = dynbeat.context.database.engine
-    with Session(engine) as holder:
-        holder.execute(select(Schedule).where(Schedule.name == "locked").with_for_update())
-        left = config_sync.sync(dynbeat.context)
-    # Another beat with newer entries starts.
-    own.create("newer", task="t", trigger=MINUTELY)
-    execute(dynbeat, "UPDATE dynbeat_schedule SET managed_by = 'config' WHERE name = 'newer'")
-
-    assert left == {"locked": None}
-    assert own.get("locked").task == "t"
-    assert config_sync.sync(dynbeat.context, only=left) == {}
-    assert [(row.name, row.task) for row in own.list()] == [("locked", "changed"), ("newer", "t")]
 
 
 @pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
@@ -529,20 +441,6 @@ def test_a_start_writes_the_entries_after_an_edit_of_a_row(start_beat, is_writte
     assert is_written(lambda: start_beat(**CALENDAR, two=ENTRY))
 
 
-def test_a_start_writes_the_entry_of_a_quarantined_row(dynbeat, start_beat, is_written, own):
-    start_beat(**CALENDAR, two=ENTRY)
-    with Session(dynbeat.context.database.engine) as session:
-        session.execute(
-            update(Schedule)
-            .where(Schedule.name == "two")
-            .values(error="unplannable", next_run_at=None)
-        )
-        session.commit()
-
-    assert is_written(lambda: start_beat(**CALENDAR, two=ENTRY))
-    assert own.get("two").error is None
-
-
 def test_a_start_writes_the_entries_after_a_change_of_the_settings(dynbeat, start_beat, is_written):
     start_beat(**CALENDAR)
     dynbeat.context.__dict__.pop("settings", None)
@@ -562,32 +460,6 @@ def test_without_a_name_of_the_application_each_start_writes_the_entries(
         assert is_written(lambda: start_beat(**CALENDAR))
 
 
-def test_an_entry_is_planned_when_its_calendar_is_put(start, own, dynbeat, caplog):
-    start(n=ENTRY, other=ENTRY)
-    dynbeat.app.conf.beat_schedule = {"n": WITH_CALENDAR, "other": ENTRY}
-    left = config_sync.sync(dynbeat.context)
-
-    [record] = [each for each in caplog.records if each.levelname == "ERROR"]
-    assert "beat_schedule['n'] is refused" in record.getMessage()
-    assert "calendar 'holidays': there is no calendar with this name" in record.getMessage()
-    assert "create it with dynbeat.calendars.upsert()" in record.getMessage()
-    assert (own.get("n").enabled, own.get("other").enabled) == (False, True)
-
-    # The same error is logged once, and the row does not change.
-    caplog.clear()
-    version = own.get("n").version
-    dynbeat.calendars.upsert("other", dates=[START.date()])
-    left = config_sync.sync(dynbeat.context, only=left)
-    assert (list(left), caplog.records) == (["n"], [])
-    assert own.get("n").version == version
-
-    dynbeat.calendars.upsert("holidays", dates=[START.date()])
-    assert config_sync.sync(dynbeat.context, only=left) == {}
-    assert own.get("n").next_run_at == START + timedelta(days=1, hours=3)
-    # It is linked.
-    assert dynbeat.calendars.get("holidays").schedules.count == 1
-
-
 def test_an_error_of_the_database_forgets_no_entry(dynbeat, start, own):
     start(n=WITH_CALENDAR)
     runtime = new_runtime(dynbeat)
@@ -602,32 +474,6 @@ def test_an_error_of_the_database_forgets_no_entry(dynbeat, start, own):
     with pytest.raises(OperationalError):
         pass_with_retry(runtime)
     event.remove(engine, "before_cursor_execute", fail)
-    pass_with_retry(runtime)
-    runtime.close()
-
-    assert [row.name for row in own.list()] == ["n"]
-
-
-@pytest.mark.parametrize("end", ["stopped", "killed"])
-def test_a_later_beat_that_has_ended_does_not_end_the_tries(dynbeat, start, own, clock, end):
-    start(n=WITH_CALENDAR)
-    runtime = new_runtime(dynbeat)
-    runtime.run_pass()
-    with Session(dynbeat.context.database.engine) as session:
-        at = session.scalar(select(Node.started_at)) + timedelta(seconds=5)
-        newer = other_beat("newer", at)
-        session.add(newer)
-        session.commit()
-        dynbeat.calendars.upsert("holidays", dates=[START.date()])
-        pass_with_retry(runtime)
-        assert own.list() == []
-        if end == "stopped":
-            newer.stopped_at = at
-            session.commit()
-            # It may be restarting.
-            pass_with_retry(runtime)
-            assert own.list() == []
-        clock.advance(dynbeat.context.settings.node_timeout + timedelta(seconds=6))
     pass_with_retry(runtime)
     runtime.close()
 

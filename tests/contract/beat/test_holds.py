@@ -8,15 +8,14 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import ConflictError, Every, Once
+from celery_dynbeat import Every
 from celery_dynbeat.beat.claim import claim
 from celery_dynbeat.beat.holding import hold_rows
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.store import holds
 from celery_dynbeat.store.schedules import due
 from celery_dynbeat.testing import ManualBeat
-from tests.support.applications import MINUTELY, START, execute, instants
-from tests.support.ended_runs import end, start
+from tests.support.applications import MINUTELY, START, execute
 from tests.support.suites import each_database
 from tests.support.waiting import wait_until
 
@@ -63,16 +62,6 @@ def transaction(dynbeat):
         session.rollback()
 
 
-def test_a_held_schedule_sends_nothing(mine, scope, clock, beat, sent):
-    mine.create("n", task="t", trigger=MINUTELY)
-    scope.hold(reason="r")
-
-    pass_minutes(beat, clock, 5)
-
-    assert sent == []
-    assert kept(mine) == []
-
-
 @pytest.mark.parametrize(
     ("catch_up", "expected"),
     [
@@ -98,30 +87,6 @@ def test_catch_up_decides_after_the_hold(mine, scope, clock, beat, catch_up, end
     assert sorted(kept(mine)) == sorted(expected)
 
 
-def test_a_one_off_fires_after_the_release(mine, scope, clock, beat, sent):
-    mine.create("n", task="t", trigger=Once(START + MINUTE))
-    scope.hold(reason="r")
-    pass_minutes(beat, clock, 3)
-
-    scope.release()
-    beat.run_until_idle()
-
-    assert minutes_of(sent) == [1]
-    assert mine.get("n").finished_at is not None
-
-
-def test_other_owners_go_on(dynbeat, mine, clock, beat, sent):
-    other = dynbeat.schedules.for_owner("user:43")
-    for owner in (mine, other):
-        owner.create("n", task="t", trigger=MINUTELY)
-    mine.hold(reason="r")
-
-    pass_minutes(beat, clock, 2)
-
-    assert {run.owner for run in sent} == {"user:43"}
-    assert minutes_of(sent) == [1, 2]
-
-
 def test_a_held_owner_is_parked_once_at_the_end_of_its_hold(dynbeat, mine, clock, beat):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.hold(reason="a", until=START + 10 * MINUTE)
@@ -134,16 +99,6 @@ def test_a_held_owner_is_parked_once_at_the_end_of_its_hold(dynbeat, mine, clock
     assert mine.get("n").next_run_at is None
 
 
-def test_a_claim_clears_held_at(dynbeat, mine, clock, beat):
-    mine.create("n", task="t", trigger=MINUTELY)
-    mine.hold(reason="r", until=START + 2 * MINUTE)
-
-    pass_minutes(beat, clock, 2)
-
-    assert row_of(dynbeat).held_at is None
-    assert mine.get("n").next_run_at == START + 3 * MINUTE
-
-
 @each_database
 def test_an_earlier_end_of_the_same_hold_applies_to_parked_schedules(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY)
@@ -154,19 +109,6 @@ def test_an_earlier_end_of_the_same_hold_applies_to_parked_schedules(mine, clock
     pass_minutes(beat, clock, 2)
 
     assert minutes_of(sent) == [3]
-
-
-def test_a_hold_that_is_extended_parks_the_schedule_again(mine, clock, beat, sent):
-    mine.create("n", task="t", trigger=MINUTELY)
-    mine.hold(reason="r", until=START + 2 * MINUTE)
-    pass_minutes(beat, clock, 1)
-
-    mine.hold(reason="r", until=START + 4 * MINUTE)
-    pass_minutes(beat, clock, 2)
-    assert sent == []
-    pass_minutes(beat, clock, 1)
-
-    assert minutes_of(sent) == [4]
 
 
 def test_a_release_during_a_hold_of_everything_waits_for_both(dynbeat, mine, clock, beat, sent):
@@ -201,61 +143,6 @@ def test_recorded_runs_are_sent_during_a_hold(mine, scope, clock, beat, sent):
     assert minutes_of(sent) == [1]
 
 
-def test_run_now_is_refused_during_a_hold_and_names_the_hold(mine, scope, clock):
-    mine.create("n", task="t", trigger=MINUTELY)
-    made = scope.bound(actor="ann").hold(reason="ticket 12", until=clock.now() + MINUTE)
-
-    with pytest.raises(ConflictError, match=r"is held by 'ann' until .*ticket 12") as refused:
-        mine.run_now("n")
-
-    assert refused.value.code == "held"
-    named = {key: refused.value.params[key] for key in ("owner", "actor", "reason", "until_at")}
-    assert named == {
-        "owner": made.owner,
-        "actor": "ann",
-        "reason": "ticket 12",
-        "until_at": made.until_at,
-    }
-    assert mine.runs("n") == []
-    assert [change.action for change in mine.changes("n")] == ["create"]
-    clock.advance(MINUTE)
-    assert mine.run_now("n").status == "pending"
-
-
-def test_a_rerun_during_a_hold_waits_for_the_release(dynbeat, mine, scope, clock, beat, sent):
-    mine.create("n", task="t", trigger=MINUTELY)
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-    start(dynbeat, sent[0].run_id)
-    end(dynbeat, sent[0].run_id, "failed")
-    scope.hold(reason="r")
-    again = mine.rerun(sent[0].run_id)
-
-    pass_minutes(beat, clock, 2)
-    assert again.id not in {run.run_id for run in sent}
-
-    scope.release()
-    pass_minutes(beat, clock, 2)
-    assert again.id in {run.run_id for run in sent}
-
-
-def test_a_schedules_own_pause_survives_hold_and_release(dynbeat, mine, scope, clock, beat, sent):
-    mine.create("n", task="t", trigger=MINUTELY)
-    mine.create("paused", task="t", trigger=MINUTELY)
-    mine.pause("paused", reason="own")
-    scope.hold(reason="r")
-    pass_minutes(beat, clock, 2)
-    mine.pause("n", reason="own")
-
-    scope.release()
-    pass_minutes(beat, clock, 2)
-
-    assert sent == []
-    for name in ("n", "paused"):
-        assert mine.get(name).paused_reason == "own"
-        assert row_of(dynbeat, name).held_at is None
-
-
 def test_a_resume_during_a_hold_waits_for_the_release(mine, scope, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.pause("n")
@@ -288,54 +175,6 @@ def test_a_new_trigger_during_a_hold_records_the_missed_fire_times(mine, clock, 
     assert minutes_of(sent) == [4]
 
 
-def test_a_new_window_during_a_hold_starts_nothing(dynbeat, mine, clock, beat, sent):
-    mine.create("n", task="t", trigger=MINUTELY)
-    mine.hold(reason="r")
-    pass_minutes(beat, clock, 1)
-
-    mine.update("n", window=5)
-    pass_minutes(beat, clock, 1)
-
-    assert sent == []
-    assert row_of(dynbeat).next_run_at == NEVER
-
-
-def test_other_edits_leave_a_held_schedule_parked(dynbeat, mine, clock, beat):
-    mine.create("n", task="t", trigger=MINUTELY)
-    mine.hold(reason="r")
-    pass_minutes(beat, clock, 1)
-
-    mine.update("n", description="d")
-
-    assert row_of(dynbeat).next_run_at == NEVER
-    assert mine.get("n").next_run_at is None
-
-
-def test_a_quarantine_clears_held_at(dynbeat, mine, clock, beat):
-    mine.create("n", task="t", trigger=MINUTELY)
-    mine.hold(reason="r")
-    pass_minutes(beat, clock, 1)
-    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'x'")
-
-    mine.release()
-    beat.run_until_idle()
-
-    row = row_of(dynbeat)
-    assert row.error is not None
-    assert (row.next_run_at, row.held_at) == (None, None)
-
-
-def test_upcoming_shows_the_waiting_fire_time_and_those_after_it(mine, scope, clock, beat):
-    mine.create("n", task="t", trigger=MINUTELY)
-    scope.hold(reason="r")
-    pass_minutes(beat, clock, 3)
-
-    found = mine.upcoming("n", count=2)
-
-    assert list(instants(found)) == [START + 3 * MINUTE, START + 4 * MINUTE]
-    assert [(each.run_at, each.wait_note) for each in found] == [(None, "held (r)")] * 2
-
-
 def test_each_schedule_in_a_held_scope_is_shown_as_held(dynbeat, mine, scope, clock, beat):
     mine.create("due", task="t", trigger=MINUTELY)
     mine.create("later", task="t", trigger=Every(3_600, anchor=START))
@@ -357,23 +196,6 @@ def test_each_schedule_in_a_held_scope_is_shown_as_held(dynbeat, mine, scope, cl
     assert {each.state for each in mine.list()} == {"active", "paused"}
 
 
-def test_backfills_wait_for_the_release(mine, scope, clock, beat, sent):
-    mine.create("n", task="t", trigger=Every(60, anchor=START - 5 * MINUTE))
-    clock.advance(timedelta(seconds=1))
-    mine.backfill("n", since=START - 3 * MINUTE, until=START - 2 * MINUTE + timedelta(seconds=1))
-    scope.hold(reason="r")
-    beat.run_until_idle()
-    clock.advance(timedelta(seconds=30))
-    beat.run_until_idle()
-    assert sent == []
-
-    scope.release()
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-
-    assert minutes_of(run for run in sent if run.origin == "backfill") == [-3, -2]
-
-
 def test_beat_sleeps_during_a_hold_of_everything(dynbeat, mine, clock, beat):
     mine.create("n", task="t", trigger=MINUTELY)
     interval = dynbeat.context.settings.poll_interval
@@ -385,28 +207,6 @@ def test_beat_sleeps_during_a_hold_of_everything(dynbeat, mine, clock, beat):
     assert beat.tick() == interval
     dynbeat.schedules.hold(reason="r", until=clock.now() + interval / 2)
     assert beat.tick() == interval / 2
-
-
-def test_a_rolled_back_hold_holds_nothing(dynbeat, mine, scope, clock, beat, sent):
-    mine.create("n", task="t", trigger=MINUTELY)
-    with dynbeat.context.database._session() as session:
-        scope.bound(session=session).hold(reason="r")
-        session.rollback()
-
-    pass_minutes(beat, clock, 1)
-
-    assert minutes_of(sent) == [1]
-
-
-def test_unplanned_schedules_are_planned_during_a_hold(dynbeat, mine, scope, clock, beat, sent):
-    mine.create("n", task="t", trigger=MINUTELY)
-    execute(dynbeat, "UPDATE dynbeat_schedule SET next_run_at = NULL, next_fire_at = NULL")
-    scope.hold(reason="r")
-    beat.run_until_idle()
-
-    assert row_of(dynbeat).next_run_at == START + MINUTE
-    pass_minutes(beat, clock, 1)
-    assert sent == []
 
 
 def test_a_large_owner_is_parked_and_released_in_batches(dynbeat, mine, clock, beat, sent):
@@ -532,17 +332,6 @@ def test_maintenance_frees_schedules_whose_hold_was_deleted_by_hand(
 
     assert minutes_of(sent)[-1] == 4
     assert row_of(dynbeat).held_at is None
-
-
-def test_a_row_that_is_claimed_too_early_is_planned_again(dynbeat, mine, beat, sent):
-    mine.create("n", task="t", trigger=MINUTELY)
-    execute(dynbeat, "UPDATE dynbeat_schedule SET next_run_at = created_at")
-
-    beat.run_until_idle()
-
-    assert sent == []
-    assert mine.get("n").finished_at is None
-    assert mine.get("n").next_run_at == START + MINUTE
 
 
 @each_database

@@ -102,18 +102,6 @@ def test_a_router_that_raises_for_seconds_delays_runs_and_quarantines_no_schedul
     assert mine.get("n-0").next_run_at == START + 2 * MINUTE
 
 
-def test_a_router_that_raises_for_one_task_delays_no_other_task(mine, router, count, after):
-    router.error, router.tasks = ValueError("unknown region"), {"bad"}
-    for task in ("bad", "good"):
-        mine.create(task, task=task, trigger=MINUTELY)
-
-    for _ in range(5):
-        after(MINUTE)
-
-    assert len(mine.runs("good", status="sent")) == 5
-    assert len(mine.runs("bad", status="pending")) == count("pending")
-
-
 @each_database
 def test_runs_do_not_accumulate_during_an_outage(mine, router, count, after):
     for number in range(20):
@@ -130,22 +118,6 @@ def test_runs_do_not_accumulate_during_an_outage(mine, router, count, after):
     assert count("pending") == 0
     assert count("skipped") == 20
     assert all(mine.get(f"n-{number}").error is None for number in range(20))
-
-
-def test_fire_times_that_pass_during_an_outage_follow_catch_up(mine, router, after):
-    for policy in ("latest", "all", "none"):
-        mine.create(policy, task="t", trigger=MINUTELY, catch_up=policy)
-    router.error = ValueError("unreachable")
-    for _ in range(20):
-        after(15 * SECOND)
-
-    router.error = None
-    after(31 * SECOND)
-    after(2 * SECOND)
-
-    sent = {name: len(mine.runs(name, status="sent")) for name in ("latest", "all", "none")}
-    # The first run was recorded before beat detected the outage.
-    assert sent == {"latest": 2, "all": 5, "none": 1}
 
 
 def test_each_retry_calls_the_router_once_for_each_waiting_run(mine, router, after):
@@ -239,17 +211,6 @@ def test_an_unknown_queue_in_a_row_is_retried_before_the_row_is_quarantined(
 
     assert count("failed") == 1
     assert "unknown" in mine.get("bad").error
-
-
-def test_a_run_that_waits_for_an_outage_expires(mine, router, count, after):
-    mine.create("n", task="t", trigger=Every(timedelta(days=1)), expires_after=MINUTE)
-    router.error = ValueError("unreachable")
-    after(timedelta(days=1))
-
-    for _ in range(5):
-        after(30 * SECOND)
-
-    assert (count("expired"), count("pending")) == (1, 0)
 
 
 def test_a_trial_ends_an_outage_without_waiting_runs(mine, router, count, after, publisher):

@@ -4,8 +4,6 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat.broker import run_headers
-from celery_dynbeat.common.states import Status
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START
 from tests.support.suites import each_database
@@ -39,38 +37,6 @@ def pass_minutes(clock, beat, worker):
             beat.run_until_idle()
 
     return pass_minutes
-
-
-def test_allow_sends_each_run_while_others_are_unfinished(mine, sent, worker, pass_minutes):
-    mine.create("n", task="t", trigger=MINUTELY)
-    pass_minutes(1)
-    worker.start(sent[0])
-
-    pass_minutes(2)
-
-    assert kept(mine) == [(1, "running"), (2, "sent"), (3, "sent")]
-    assert "dynbeat_overlap" not in run_headers(sent[0])
-
-
-def test_skip_records_skipped_fire_times_until_the_run_ends(mine, sent, worker, pass_minutes):
-    mine.create("n", task="t", trigger=MINUTELY, overlap="skip")
-    pass_minutes(1)
-    worker.start(sent[0])
-
-    pass_minutes(2)
-    worker.finish(sent[0])
-    pass_minutes(1)
-
-    assert kept(mine) == [(1, "succeeded"), (2, "skipped"), (3, "skipped"), (4, "sent")]
-    assert reason(mine, 2) == "overlap: the previous run had not ended"
-
-
-def test_a_run_that_no_worker_has_started_counts_as_unfinished(mine, pass_minutes):
-    mine.create("n", task="t", trigger=MINUTELY, overlap="skip")
-
-    pass_minutes(2)
-
-    assert kept(mine) == [(1, "sent"), (2, "skipped")]
 
 
 def test_a_run_that_runs_for_longer_than_max_run_time_does_not_count(
@@ -132,52 +98,6 @@ def test_the_sweep_sends_a_buffered_run_when_no_worker_has_released_it(
     assert kept(mine) == [(1, "failed"), (2, "sent")]
 
 
-def test_a_pause_revokes_a_buffered_run_and_the_run_can_expire(
-    mine, clock, beat, sent, worker, pass_minutes
-):
-    mine.create("a", task="t", trigger=MINUTELY, overlap="buffer_one")
-    mine.create("b", task="t", trigger=MINUTELY, overlap="buffer_one", expires_after=40)
-    pass_minutes(1)
-    for run in sent:
-        worker.start(run)
-    pass_minutes(1)
-
-    mine.pause("a")
-    clock.advance(timedelta(seconds=45))
-    worker.heartbeat()
-    beat.run_until_idle()
-
-    assert [run.status for run in mine.runs("a")] == ["revoked", "running"]
-    assert [run.status for run in mine.runs("b")] == ["expired", "running"]
-
-
-def test_cancel_previous_revokes_unstarted_runs_and_terminates_running_ones(
-    mine, beat, sent, worker, pass_minutes
-):
-    mine.create("waiting", task="t", trigger=MINUTELY, overlap="cancel_previous")
-    mine.create("working", task="t", trigger=MINUTELY, overlap="cancel_previous")
-    pass_minutes(1)
-    first = {run.name: run for run in sent}
-    worker.start(first["working"])
-
-    pass_minutes(1)
-
-    assert [run.status for run in mine.runs("waiting")] == ["sent", "revoked"]
-    assert [run.status for run in mine.runs("working")] == ["sent", "running"]
-    assert beat.publisher.terminated == [first["working"].run_id]
-    assert not worker.start(first["waiting"])
-
-
-def test_cancel_previous_sends_only_the_newest_missed_fire_time(mine, clock, beat):
-    mine.create("n", task="t", trigger=MINUTELY, overlap="cancel_previous", catch_up="all")
-
-    clock.advance(3 * MINUTE)
-    beat.run_until_idle()
-
-    assert kept(mine) == [(2, "skipped"), (3, "sent")]
-    assert mine.runs()[1].fire_count == 2
-
-
 def test_cancel_previous_ends_a_run_of_any_age(mine, sent, worker, beat, pass_minutes):
     mine.create("n", task="t", trigger=MINUTELY, overlap="cancel_previous", max_run_time=1)
     pass_minutes(1)
@@ -224,17 +144,6 @@ def test_a_fire_time_that_already_has_a_run_cancels_no_run(dynbeat, mine, clock,
     assert len(sent) == 1
 
 
-def test_a_manual_run_does_not_use_the_place_of_the_buffered_run(mine, beat, pass_minutes):
-    mine.create("n", task="t", trigger=MINUTELY, overlap="buffer_one")
-    mine.run_now("n")
-    mine.run_now("n")
-    beat.run_until_idle()
-
-    pass_minutes(1)
-
-    assert kept(mine)[-1] == (1, "pending")
-
-
 def test_the_new_run_is_sent_when_the_broadcast_fails(dynbeat, mine, worker, pass_minutes):
     beat = ManualBeat(dynbeat)
     mine.create("n", task="t", trigger=MINUTELY, overlap="cancel_previous")
@@ -261,29 +170,3 @@ def test_two_beats_together_buffer_one_run(dynbeat, mine, clock):
 
     assert kept(mine) == [(1, "sent"), (2, "pending"), (3, "skipped")]
     assert sum(len(beat.publisher.sent) for beat in beats) == 1
-
-
-def test_the_setting_is_the_default_for_schedules_without_the_policy(dynbeat, mine, pass_minutes):
-    object.__setattr__(dynbeat.context.settings, "overlap", "skip")
-    mine.create("follows", task="t", trigger=MINUTELY)
-    mine.create("states", task="t", trigger=MINUTELY, overlap="allow")
-
-    pass_minutes(2)
-
-    assert [run.status for run in mine.runs("follows")] == ["skipped", "sent"]
-    assert [run.status for run in mine.runs("states")] == ["sent", "sent"]
-
-
-def test_overlap_counts_only_runs_of_the_same_schedule(mine, sent, worker, pass_minutes):
-    mine.create("long", task="t", trigger=MINUTELY, overlap="skip")
-    mine.create("short", task="t", trigger=MINUTELY, overlap="skip")
-    pass_minutes(1)
-    worker.start(next(run for run in sent if run.name == "long"))
-    short = next(run for run in sent if run.name == "short")
-    worker.start(short)
-    worker.finish(short, Status.FAILED)
-
-    pass_minutes(1)
-
-    assert [run.status for run in mine.runs("long")] == ["skipped", "running"]
-    assert [run.status for run in mine.runs("short")] == ["sent", "failed"]

@@ -78,12 +78,6 @@ def oldest(mine):
     return mine.runs("digest", limit=100)[-1]
 
 
-def test_a_run_that_the_method_sends_is_sent(beat, mine):
-    beat.run_until_idle()
-
-    assert newest(mine).status == "sent"
-
-
 def test_a_declined_run_is_revoked_with_the_reason_and_never_sent_again(beat, mine, does, clock):
     does("nothing")
     beat.run_until_idle()
@@ -191,40 +185,6 @@ def test_a_retry_that_another_beat_may_have_sent_is_not_revoked(dynbeat, mine, c
     ManualBeat(dynbeat, slow).tick()
 
     assert newest(mine, "n").status == "sent"
-
-
-def test_a_declined_manual_run_is_revoked(beat, mine, does):
-    does("nothing")
-    beat.run_until_idle()
-    manual = mine.run_now("digest")
-    beat.run_until_idle()
-
-    assert [run.status for run in mine.runs("digest") if run.id == manual.id] == ["revoked"]
-
-
-def test_a_run_is_sent_as_soon_as_the_method_no_longer_raises(beat, mine, does, clock):
-    does("raise")
-    beat.run_until_idle()
-    raised = newest(mine)
-    does("send")
-    clock.advance(timedelta(seconds=31))
-    beat.run_until_idle()
-
-    assert (raised.status, newest(mine).status) == ("pending", "sent")
-    assert newest(mine).id == raised.id
-
-
-def test_while_the_method_raises_runs_wait_and_do_not_accumulate(mine, does, pass_minutes):
-    does("raise")
-    pass_minutes(5)
-    waiting = mine.runs("digest", status="pending")
-    does("send")
-    pass_minutes(2)
-
-    assert [run.status for run in waiting] == ["pending"]
-    assert mine.runs("digest", status="pending") == []
-    assert {run.status for run in mine.runs("digest")} == {"sent", "skipped"}
-    assert mine.get("digest").error is None
 
 
 def test_while_the_method_raises_for_one_schedule_the_others_are_sent(mine, does, pass_minutes):

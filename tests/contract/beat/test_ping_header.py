@@ -44,22 +44,6 @@ def test_runs_of_the_schedule_and_manual_runs_are_marked_without_the_url(beat, m
 
 
 @pytest.mark.usefixtures("schedule")
-def test_a_backfill_is_not_marked(beat, mine, clock):
-    now = clock.now()
-    mine.backfill("n", since=now - timedelta(minutes=3), until=now + timedelta(seconds=1))
-
-    assert HEADER_PING not in headers_by_origin(beat)["backfill"]
-
-
-@pytest.mark.usefixtures("schedule")
-def test_a_run_of_a_schedule_without_a_url_is_not_marked(dynbeat, beat, mine):
-    set_url(dynbeat, None)
-    mine.run_now("n")
-
-    assert HEADER_PING not in headers_by_origin(beat)["manual"]
-
-
-@pytest.mark.usefixtures("schedule")
 def test_without_the_setting_no_run_is_marked(limited):
     other = limited()
     other.schedules.for_owner("user:42").run_now("n")

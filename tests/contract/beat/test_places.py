@@ -96,32 +96,6 @@ def test_runs_over_the_cap_wait_and_start_when_a_run_ends(limited, clock):
         assert len(beat.publisher.sent) == 3 + ended
 
 
-def test_a_waiting_run_is_never_overdue(limited, clock):
-    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
-    create(dynbeat, 2)
-    clock.move_to(DUE)
-    beat = ManualBeat(dynbeat)
-    for _ in range(5):
-        clock.advance(timedelta(hours=1))
-        beat.run_until_idle()
-
-    # The run that has the place is sent again.
-    assert set(names(beat)) == {"n00000"}
-
-
-def test_other_owners_do_not_wait(limited, clock):
-    dynbeat = limited(owner_limits={OWNER: {"max_running": 1}})
-    create(dynbeat, 20)
-    create(dynbeat, 3, owner="user:43")
-    create(dynbeat, 3, owner="")
-    clock.move_to(DUE)
-    beat = ManualBeat(dynbeat)
-
-    beat.run_until_idle()
-
-    assert Counter(run.owner for run in beat.publisher.sent) == {OWNER: 1, "user:43": 3, "": 3}
-
-
 def test_a_waiting_run_expires(limited, clock):
     dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     create(dynbeat, 3, expires_after=30)
@@ -141,24 +115,6 @@ def test_a_waiting_run_expires(limited, clock):
     end(dynbeat, beat.publisher.sent[0].run_id, "succeeded")
     beat.run_until_idle()
     assert names(beat) == ["n00000", "n00002"]
-
-
-def test_a_pause_revokes_waiting_runs_and_the_next_one_gets_the_place(limited, clock):
-    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
-    create(dynbeat, 4)
-    mine = dynbeat.schedules.for_owner(OWNER)
-    clock.move_to(DUE)
-    beat = ManualBeat(dynbeat)
-    beat.run_until_idle()
-    mine.pause("n00001")
-    mine.delete("n00002")
-    first = beat.publisher.sent[0]
-    start(dynbeat, first.run_id)
-    end(dynbeat, first.run_id, "failed")
-    beat.run_until_idle()
-
-    assert names(beat) == ["n00000", "n00003"]
-    assert statuses(dynbeat) == {"failed": 1, "revoked": 2, "sent": 1}
 
 
 @pytest.mark.parametrize("overlap", ["skip", "cancel_previous"])
@@ -219,46 +175,6 @@ def test_a_run_that_is_sent_while_places_are_counted_keeps_its_place(limited, cl
         event.remove(database.engine, "after_cursor_execute", confirm)
 
     assert (confirmed, done.admitted) == ([True], 0)
-
-
-def test_a_schedule_that_sql_deletes_leaks_no_place(limited, clock):
-    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
-    create(dynbeat, 3)
-    clock.move_to(DUE)
-    beat = ManualBeat(dynbeat)
-    beat.run_until_idle()
-    execute(dynbeat, "DELETE FROM dynbeat_schedule WHERE name IN ('n00000', 'n00001')")
-    first = beat.publisher.sent[0]
-    start(dynbeat, first.run_id)
-    end(dynbeat, first.run_id, "succeeded")
-    for _ in range(3):
-        beat.run_until_idle()
-        clock.advance(SECOND)
-
-    assert names(beat) == ["n00000", "n00002"]
-
-
-def test_a_manual_run_a_rerun_and_a_backfill_need_a_place(limited, clock):
-    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
-    mine = dynbeat.schedules.for_owner(OWNER)
-    create(dynbeat, 1)
-    clock.move_to(DUE)
-    beat = ManualBeat(dynbeat)
-    beat.run_until_idle()
-    first = beat.publisher.sent[0].run_id
-    start(dynbeat, first)
-    end(dynbeat, first, "failed")
-    mine.run_now("n00000")
-    mine.rerun(first)
-    for number in range(1, 3):
-        beat.run_until_idle()
-        assert len(beat.publisher.sent) == number + 1
-        run_id = beat.publisher.sent[number].run_id
-        start(dynbeat, run_id)
-        beat.run_until_idle()
-        end(dynbeat, run_id, "succeeded")
-
-    assert {run.origin for run in beat.publisher.sent} == {"schedule", "manual", "rerun"}
 
 
 @pytest.mark.parametrize("left", [{"owner_limits": {}}, {}])
@@ -560,23 +476,6 @@ def test_owners_with_one_key_share_its_places_and_the_oldest_run_is_first(limite
     assert [run.owner for run in beat.publisher.sent if run.owner != "u3"] == ["u2", "u1", "u2"]
 
 
-def test_the_fire_times_of_one_pass_start_in_their_order(limited, clock):
-    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
-    mine = dynbeat.schedules.for_owner(OWNER)
-    mine.create("a", task="t", trigger=MINUTELY, catch_up="all")
-    beat = ManualBeat(dynbeat)
-    beat.run_until_idle()
-    clock.advance(timedelta(minutes=20))
-    beat.run_until_idle()
-    while len(beat.publisher.sent) < 20:
-        end_all(dynbeat, beat.publisher.sent, "succeeded")
-        clock.advance(SECOND)
-        beat.run_until_idle()
-
-    sent = [run.fire_at for run in beat.publisher.sent]
-    assert sent == sorted(sent)
-
-
 def retry_later(dynbeat, run_id, *, delay, by_beat=True):
     """End the first attempt of a run. Its next one is due after ``delay``."""
     now = dynbeat.context.clock.now()
@@ -618,36 +517,6 @@ def test_a_run_that_waits_for_its_retry_has_no_place_and_waits_for_a_new_one(lim
 
     assert names(beat) == ["n00000", "n00001", "n00000"]
     assert beat.publisher.sent[2].attempt == 1
-
-
-def test_a_run_that_waited_waits_again_before_its_retry(limited, clock):
-    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
-    create(dynbeat, 2)
-    clock.move_to(DUE)
-    beat, node = ManualBeat(dynbeat), WorkerStub(dynbeat, "w")
-    beat.run_until_idle()
-    clock.advance(40 * SECOND)
-    end_all(dynbeat, beat.publisher.sent, "succeeded")
-    beat.run_until_idle()
-    second = beat.publisher.sent[1].run_id
-    start(dynbeat, second)
-    retry_later(dynbeat, second, delay=SECOND)
-    other = {"owner": OWNER, "name": "other", "task": "t", "trigger": Once(clock.now())}
-    dynbeat.schedules.create_many([other])
-    beat.run_until_idle()
-    assert names(beat) == ["n00000", "n00001", "other"]
-    start(dynbeat, beat.publisher.sent[2].run_id)
-    clock.advance(timedelta(minutes=1))
-    node.heartbeat()
-    beat.run_until_idle()
-
-    assert dynbeat.schedules.get_run(second).is_waiting
-    end(dynbeat, beat.publisher.sent[2].run_id, "succeeded")
-    clock.advance(SECOND)
-    beat.run_until_idle()
-    run = dynbeat.schedules.get_run(second)
-    assert (run.is_waiting, run.waited_for, run.ready_at) == (False, "place", clock.now())
-    assert (run.wait, run.lag) == (None, timedelta(0))
 
 
 def test_a_run_that_celery_retries_keeps_its_place(limited, clock):
@@ -818,27 +687,6 @@ def test_schedules_with_cancel_previous_take_turns(limited, clock):
     assert min(counts[f"n{number}"] for number in range(4)) > len(started) / 6
 
 
-def test_a_fire_time_does_not_replace_a_run_of_a_backfill_that_waits_for_a_place(limited, clock):
-    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
-    mine = dynbeat.schedules.for_owner(OWNER)
-    mine.create("a", task="t", trigger="* * * * *", overlap="cancel_previous")
-    mine.create("other", task="t", trigger=Once(DUE + timedelta(days=1)))
-    beat = ManualBeat(dynbeat)
-    beat.run_until_idle()
-    mine.run_now("other")
-    mine.backfill("a", since=START - timedelta(minutes=5), until=START)
-    beat.run_until_idle()
-    mine.run_now("other")
-    clock.move_to(DUE)
-    beat.run_until_idle()
-    end_all(dynbeat, beat.publisher.sent, "succeeded")
-    clock.advance(SECOND)
-    beat.run_until_idle()
-
-    assert statuses(dynbeat, origin="backfill") == {"pending": 4, "sent": 1}
-    assert names(beat) == ["other", "a"]
-
-
 def test_a_buffered_run_takes_no_place_before_the_previous_run_has_ended(limited, clock):
     dynbeat = limited(owner_limits={"*": {"max_running": 2}})
     mine = dynbeat.schedules.for_owner(OWNER)
@@ -864,19 +712,6 @@ def test_a_buffered_run_takes_no_place_before_the_previous_run_has_ended(limited
     assert beat.publisher.sent[2].name == "long"
 
 
-def test_a_buffered_run_starts_although_the_previous_run_hangs(limited, clock):
-    dynbeat = limited(owner_limits={"*": {"max_running": 2}})
-    mine = dynbeat.schedules.for_owner(OWNER)
-    mine.create("long", task="t", trigger=MINUTELY, overlap="buffer_one", max_run_time=600)
-    beat, node = ManualBeat(dynbeat), WorkerStub(dynbeat, "w")
-    for minute in range(1, 12):
-        clock.advance(timedelta(minutes=1))
-        node.heartbeat()
-        beat.run_until_idle()
-        start(dynbeat, beat.publisher.sent[0].run_id)
-        assert len(beat.publisher.sent) == (1 if minute < 11 else 2)
-
-
 def test_many_runs_that_wait_for_previous_runs_do_not_hide_the_next_one(limited, clock):
     dynbeat = limited(owner_limits={"*": {"max_running": 30}})
     create(dynbeat, 1, at=DUE + 2 * timedelta(minutes=1))
@@ -892,24 +727,6 @@ def test_many_runs_that_wait_for_previous_runs_do_not_hide_the_next_one(limited,
             start(dynbeat, run.run_id)
 
     assert names(beat)[25:] == ["n00000"]
-
-
-@each_database
-def test_a_fire_time_is_not_skipped_while_a_backfill_waits_for_a_place(limited, clock):
-    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
-    mine = dynbeat.schedules.for_owner(OWNER)
-    mine.create("a", task="t", trigger="* * * * *", overlap="skip")
-    mine.create("other", task="t", trigger=Once(DUE + timedelta(days=1)))
-    beat = ManualBeat(dynbeat)
-    beat.run_until_idle()
-    mine.run_now("other")
-    mine.backfill("a", since=START - timedelta(minutes=3), until=START)
-    beat.run_until_idle()
-    clock.move_to(DUE)
-    beat.run_until_idle()
-
-    assert statuses(dynbeat, name="a", origin="backfill") == {"pending": 3}
-    assert statuses(dynbeat, name="a", origin="schedule") == {"pending": 1}
 
 
 @pytest.mark.parametrize("overlap", ["skip", "buffer_one"])
@@ -945,32 +762,6 @@ def test_a_backfill_that_waited_for_a_place_does_not_overlap_a_fire_time(limited
     assert [run.origin for run in beat.publisher.sent[3:4]] == ["schedule"]
 
 
-def test_two_waiting_runs_of_a_schedule_that_skips_overlaps_start_one_after_the_other(
-    limited, clock
-):
-    dynbeat = limited(owner_limits={"*": {"max_running": 2}})
-    mine = dynbeat.schedules.for_owner(OWNER)
-    mine.create("a", task="t", trigger=MINUTELY)
-    mine.create("other", task="t", trigger=Once(DUE + timedelta(days=1)))
-    beat, node = ManualBeat(dynbeat), WorkerStub(dynbeat, "w")
-    for _ in range(2):
-        mine.run_now("other")
-    for _ in range(2):
-        clock.advance(timedelta(minutes=1))
-        node.heartbeat()
-        beat.run_until_idle()
-    mine.update("a", overlap="skip")
-    end_all(dynbeat, beat.publisher.sent, "succeeded")
-    clock.advance(SECOND)
-    beat.run_until_idle()
-
-    assert names(beat) == ["other", "other", "a"]
-    end_all(dynbeat, beat.publisher.sent, "succeeded")
-    clock.advance(SECOND)
-    beat.run_until_idle()
-    assert names(beat) == ["other", "other", "a", "a"]
-
-
 @pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
 def test_a_claim_that_replaces_waiting_runs_does_not_wait_for_new_places(limited, clock):
     dynbeat = limited(owner_limits={"*": {"max_running": 1}})
@@ -1004,21 +795,6 @@ def test_a_claim_that_replaces_waiting_runs_does_not_wait_for_new_places(limited
         assert statuses(dynbeat, name=name, owner="a") == {"revoked": 1, "pending": 1}
 
 
-def test_a_manual_run_does_not_wait_for_the_previous_run(limited, clock):
-    dynbeat = limited(owner_limits={"*": {"max_running": 2}})
-    mine = dynbeat.schedules.for_owner(OWNER)
-    mine.create("a", task="t", trigger=MINUTELY, overlap="buffer_one")
-    clock.move_to(DUE)
-    beat = ManualBeat(dynbeat)
-    beat.run_until_idle()
-    start(dynbeat, beat.publisher.sent[0].run_id)
-    mine.run_now("a")
-    clock.advance(SECOND)
-    beat.run_until_idle()
-
-    assert [run.origin for run in beat.publisher.sent] == ["schedule", "manual"]
-
-
 def test_a_function_that_fails_is_called_twice_a_second_for_each_waiting_owner(
     limited, clock, monkeypatch
 ):
@@ -1043,52 +819,3 @@ def test_a_function_that_fails_is_called_twice_a_second_for_each_waiting_owner(
         clock.advance(max(beat.tick(), timedelta(milliseconds=50)))
 
     assert 10 * 2 * 9 * 0.8 <= len(failed) <= 10 * 2 * 9 * 1.2
-
-
-@pytest.mark.parametrize("stops", ["hold", "hold of everything", "quiet"])
-def test_a_run_gets_no_place_while_a_hold_or_quiet_hours_stop_it(limited, clock, stops):
-    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
-    create(dynbeat, 2)
-    mine = dynbeat.schedules.for_owner(OWNER)
-    clock.move_to(DUE)
-    beat = ManualBeat(dynbeat)
-    beat.run_until_idle()
-    first = beat.publisher.sent[0].run_id
-    start(dynbeat, first)
-    end_at = DUE + timedelta(hours=2)
-    if stops == "quiet":
-        mine.set_quiet_hours([f"{DUE:%H:%M}-{end_at:%H:%M}"])
-    else:
-        (mine if stops == "hold" else dynbeat.schedules).hold(until=end_at)
-    clock.advance(timedelta(hours=1))
-    end(dynbeat, first, "succeeded")
-    beat.run_until_idle()
-
-    assert dynbeat.context.database.run(lambda session: places.in_use(session, [OWNER])) == {}
-    assert len(beat.publisher.sent) == 1
-    clock.move_to(end_at)
-    beat.run_until_idle()
-    assert names(beat) == ["n00000", "n00001"]
-
-
-def test_a_rerun_during_a_hold_waits_for_the_release_and_then_for_a_place(limited, clock):
-    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
-    create(dynbeat, 1)
-    mine = dynbeat.schedules.for_owner(OWNER)
-    clock.move_to(DUE)
-    beat = ManualBeat(dynbeat)
-    beat.run_until_idle()
-    first = beat.publisher.sent[0].run_id
-    start(dynbeat, first)
-    end(dynbeat, first, "failed")
-    mine.hold()
-    again = mine.rerun(first)
-
-    clock.advance(timedelta(minutes=2))
-    beat.run_until_idle()
-    assert names(beat) == ["n00000"]
-
-    mine.release()
-    clock.advance(timedelta(minutes=1))
-    beat.run_until_idle()
-    assert [run.run_id for run in beat.publisher.sent] == [first, again.id]

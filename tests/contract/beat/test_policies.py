@@ -6,13 +6,12 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
-from celery_dynbeat import AnyOf, Every, Once
+from celery_dynbeat import Every
 from celery_dynbeat.beat.rescue import CANVAS_LOST
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.planning.plan import TOO_NEAR
 from celery_dynbeat.store.runs.unfinished import MAX_ATTEMPTS
 from celery_dynbeat.testing import ManualBeat
-from tests.support.applications import MINUTELY, START, application, execute, instants
+from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.suites import each_database
 from tests.support.worker_stub import WorkerStub
 
@@ -40,42 +39,6 @@ def kept(mine):
         ((run.fire_at - START) / MINUTE, run.status, run.fire_count, run.error)
         for run in reversed(mine.runs(limit=99))
     ]
-
-
-def test_a_window_delays_the_run_and_leaves_the_fire_time(mine, clock, beat, sent):
-    made = mine.create("n", task="t", trigger=MINUTELY, window=30)
-    delay = made.next_run_at - (START + MINUTE)
-    assert timedelta(0) < delay < timedelta(seconds=30)
-
-    clock.move_to(made.next_run_at - timedelta(microseconds=1))
-    beat.run_until_idle()
-    assert sent == []
-    clock.move_to(made.next_run_at)
-    beat.run_until_idle()
-
-    assert [run.fire_at for run in sent] == [START + MINUTE]
-    assert instants(mine.upcoming("n", count=1)) == [START + 2 * MINUTE]
-
-
-def test_an_edit_of_the_window_moves_the_next_run_and_not_its_fire_time(mine, clock, beat, sent):
-    mine.create("n", task="t", trigger=MINUTELY, window=59)
-    clock.advance(MINUTE)
-
-    assert mine.update("n", window=0).next_run_at == START + MINUTE
-    beat.run_until_idle()
-
-    assert [run.fire_at for run in sent] == [START + MINUTE]
-
-
-def test_the_offset_in_a_window_does_not_count_as_late(database_url, clock):
-    with application(database_url, clock=clock, dispatch_timeout=1) as dynbeat:
-        mine, beat = dynbeat.schedules.for_owner("o"), ManualBeat(dynbeat)
-        made = mine.create("n", task="t", trigger=MINUTELY, window=59, catch_up="none")
-        clock.move_to(made.next_run_at)
-
-        beat.run_until_idle()
-
-        assert [run.status for run in mine.runs()] == ["sent"]
 
 
 @pytest.mark.usefixtures("run")
@@ -184,16 +147,6 @@ def test_a_worker_without_heartbeats_during_a_database_outage_is_not_dead(
 
 
 @pytest.mark.usefixtures("run")
-def test_a_long_run_whose_worker_sends_heartbeats_is_not_lost(mine, clock, beat, worker):
-    for _ in range(5):
-        clock.advance(SILENCE / 2)
-        worker.heartbeat()
-        beat.run_until_idle()
-
-    assert [found.status for found in mine.runs()] == ["running"]
-
-
-@pytest.mark.usefixtures("run")
 @each_database
 def test_a_run_is_lost_at_once_when_another_node_starts_under_its_workers_name(
     dynbeat, mine, clock, beat
@@ -215,15 +168,6 @@ def test_a_lost_run_is_sent_again_with_on_lost_rerun(dynbeat, mine, clock, beat,
     assert WorkerStub(dynbeat, "w2").start(sent[1])
     [found] = mine.runs()
     assert (found.status, found.attempt, found.worker) == ("running", 2, "w2")
-
-
-def test_one_of_a_resent_and_a_redelivered_message_starts(dynbeat, mine, clock, beat, sent, run):
-    mine.update("n", on_lost="rerun")
-    clock.advance(SILENCE)
-    beat.run_until_idle()
-    other = WorkerStub(dynbeat, "w2")
-
-    assert [other.start(run, redelivered=True), other.start(sent[1])] == [True, False]
 
 
 def test_a_slow_worker_records_how_its_lost_run_ended(mine, clock, beat, worker, run):
@@ -265,25 +209,6 @@ def test_failures_in_a_row_pause_a_schedule_with_the_reason(mine, clock, beat, s
     assert found.paused_reason == "2 failures in a row; the last: ValueError: no"
 
 
-def test_failures_before_a_resume_do_not_count_after_it(mine, clock, beat, sent, worker):
-    mine.create("n", task="t", trigger=MINUTELY, pause_after_failures=2)
-
-    def fail():
-        clock.advance(MINUTE)
-        beat.run_until_idle()
-        worker.heartbeat()
-        if mine.get("n").enabled:
-            worker.start(sent[-1])
-            worker.finish(sent[-1], Status.FAILED)
-        return mine.get("n").enabled
-
-    assert [fail(), fail(), fail()] == [True, True, False]
-    clock.advance(timedelta(seconds=1))
-    mine.resume("n")
-    assert [fail(), fail(), fail()] == [True, True, False]
-    assert len(sent) == 4
-
-
 def test_a_run_that_kills_its_workers_is_not_sent_without_end(dynbeat, mine, clock, beat, sent):
     mine.create("n", task="t", trigger=Every(3600), on_lost="rerun")
     mine.run_now("n")
@@ -296,16 +221,6 @@ def test_a_run_that_kills_its_workers_is_not_sent_without_end(dynbeat, mine, clo
 
     (ended,) = mine.runs()
     assert (ended.status, ended.attempt, len(sent)) == ("lost", MAX_ATTEMPTS, MAX_ATTEMPTS)
-
-
-@pytest.mark.usefixtures("run")
-def test_a_lost_run_that_started_in_time_does_not_expire(mine, beat, clock, sent):
-    mine.update("n", on_lost="rerun", expires_after=1)
-
-    clock.advance(SILENCE)
-    beat.run_until_idle()
-
-    assert [again.expires_at for again in sent[1:]] == [None]
 
 
 def test_a_pause_just_before_a_rerun_prevents_the_rerun(dynbeat, mine, clock, beat, sent, worker):
@@ -328,22 +243,6 @@ def test_a_pause_just_before_a_rerun_prevents_the_rerun(dynbeat, mine, clock, be
 
     assert [found.status for found in mine.runs()] == ["revoked"]
     assert len(sent) == 1
-
-
-def test_the_sweep_does_not_send_a_task_that_is_no_longer_allowed(database_url, clock):
-    with application(
-        database_url, clock=clock, owner_limits={"*": {"allowed_tasks": ["ok"]}}
-    ) as dynbeat:
-        mine, beat = dynbeat.schedules.for_owner("o"), ManualBeat(dynbeat)
-        mine.create("n", task="ok", trigger=Every(3600))
-        mine.run_now("n")
-        execute(dynbeat, "UPDATE dynbeat_schedule SET task = 'admin.drop_tables'")
-
-        beat.run_until_idle()
-
-        assert beat.publisher.sent == []
-        assert [run.status for run in mine.runs()] == ["failed"]
-        assert "allowed_tasks" in mine.get("n").error
 
 
 @pytest.mark.parametrize("table", ["dynbeat_node", "dynbeat_schedule"])
@@ -375,44 +274,6 @@ def test_lost_runs_count_as_failures(mine, clock, beat, sent, worker):
     assert not mine.get("n").enabled
 
 
-@pytest.mark.usefixtures("run")
-def test_a_manual_run_that_fails_does_not_pause_its_schedule(mine, clock, beat):
-    mine.update("n", pause_after_failures=1)
-
-    clock.advance(SILENCE)
-    beat.run_until_idle()
-
-    assert mine.get("n").enabled
-
-
-def test_min_interval_applies_across_a_pause_and_the_skipped_are_recorded(database_url, clock):
-    dense = AnyOf(Every(60, anchor=START), Every(1, anchor=START + 2 * MINUTE))
-    with application(database_url, clock=clock) as dynbeat:
-        mine, beat = dynbeat.schedules.for_owner("o"), ManualBeat(dynbeat)
-        mine.create("n", task="t", trigger=dense)
-        object.__setattr__(dynbeat.context.settings, "min_interval", timedelta(seconds=30))
-        clock.move_to(START + 2 * MINUTE)
-        beat.run_until_idle()
-        mine.pause("n")
-        clock.advance(timedelta(seconds=5))
-        mine.resume("n")
-        assert mine.get("n").next_run_at == START + 2.5 * MINUTE
-        clock.move_to(START + 2.5 * MINUTE)
-        beat.run_until_idle()
-        clock.move_to(START + 3 * MINUTE)
-        beat.run_until_idle()
-
-        assert [run.fire_at for run in beat.publisher.sent][-2:] == [
-            START + 2.5 * MINUTE,
-            START + 3 * MINUTE,
-        ]
-        near = [run for run in mine.runs() if run.error == TOO_NEAR]
-        assert [(run.fire_at, run.fire_count) for run in near][:1] == [
-            (START + timedelta(minutes=2, seconds=59), 29)
-        ]
-        assert all(run.fire_at <= clock.now() for run in mine.runs())
-
-
 def test_a_schedule_can_disable_the_pause_after_failures_of_the_settings(database_url, clock):
     with application(database_url, clock=clock, pause_after_failures=1) as dynbeat:
         mine, beat = dynbeat.schedules.for_owner("o"), ManualBeat(dynbeat)
@@ -432,56 +293,6 @@ def test_a_schedule_can_disable_the_pause_after_failures_of_the_settings(databas
         assert mine.get("never").enabled
 
 
-def test_fire_times_during_a_pause_are_recorded_as_skipped_at_the_resume(mine, clock, beat):
-    mine.create("n", task="t", trigger=MINUTELY)
-    mine.pause("n")
-    clock.advance(10.5 * MINUTE)
-
-    mine.resume("n")
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-
-    assert kept(mine) == [
-        (10, "skipped", 10, "missed: the schedule was paused"),
-        (11, "sent", 1, None),
-    ]
-
-
-def test_an_edit_records_due_fire_times_that_were_not_sent_as_skipped(mine, clock, beat):
-    mine.create("n", task="t", trigger=MINUTELY)
-    clock.advance(2.5 * MINUTE)
-
-    mine.update("n", trigger=Every(3600))
-    beat.run_until_idle()
-
-    reason = "missed: the schedule was edited before a beat could send it"
-    assert kept(mine) == [(2, "skipped", 2, reason)]
-
-
-def test_an_edit_during_a_pause_records_the_missed_fire_times_of_each_trigger(mine, clock):
-    mine.create("n", task="t", trigger=MINUTELY)
-    mine.pause("n")
-    clock.advance(2 * MINUTE)
-    mine.update("n", trigger=Every(30))
-    clock.advance(MINUTE)
-
-    mine.resume("n")
-
-    reason = "missed: the schedule was paused"
-    assert kept(mine) == [(2, "skipped", 2, reason), (3, "skipped", 2, reason)]
-
-
-def test_a_one_off_that_passed_during_a_pause_is_recorded_as_skipped(mine, clock):
-    mine.create("n", task="t", trigger=Once(START + MINUTE))
-    mine.pause("n")
-    clock.advance(2 * MINUTE)
-
-    found = mine.resume("n")
-
-    assert found.finished_at == clock.now()
-    assert kept(mine) == [(1, "skipped", 1, "missed: the schedule was paused")]
-
-
 def test_a_row_repaired_by_sql_records_its_missed_fire_times(dynbeat, mine, clock, beat):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.pause("n")
@@ -492,28 +303,3 @@ def test_a_row_repaired_by_sql_records_its_missed_fire_times(dynbeat, mine, cloc
 
     assert kept(mine) == [(3, "skipped", 3, "missed: the schedule was paused or quarantined")]
     assert mine.get("n").next_run_at == START + 4 * MINUTE
-
-
-def test_an_update_of_a_quarantined_schedule_records_its_missed_fire_times(
-    dynbeat, mine, clock, beat
-):
-    mine.create("n", task="t", trigger=MINUTELY)
-    execute(dynbeat, f"UPDATE dynbeat_schedule SET args = '[{'1' * 5_000}]'")
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-    assert "args" in mine.get("n").error
-    clock.advance(MINUTE)
-
-    mine.update("n", args=[])
-
-    assert kept(mine) == [(2, "skipped", 2, "missed: the schedule was quarantined")]
-
-
-def test_the_setting_expires_runs_of_schedules_without_expires_after(database_url, clock):
-    with application(database_url, clock=clock, expires_after=60) as dynbeat:
-        mine, beat = dynbeat.schedules.for_owner("o"), ManualBeat(dynbeat)
-        mine.create("n", task="t", trigger=MINUTELY)
-        clock.advance(MINUTE)
-        beat.run_until_idle()
-
-        assert beat.publisher.sent[0].expires_at == clock.now() + MINUTE

@@ -2,11 +2,10 @@
 
 import threading
 from datetime import timedelta
-from functools import partial
 
 import pytest
 
-from celery_dynbeat import Cron, Once
+from celery_dynbeat import Cron
 from celery_dynbeat.beat import pruning, refused
 from celery_dynbeat.beat.pruning import BATCH_PAUSE, FIRST_DELAY, SCAN_INTERVAL
 from celery_dynbeat.cli.maintenance import _prune
@@ -70,19 +69,6 @@ def test_runs_that_ended_before_the_retention_are_deleted(aged, dynbeat):
     assert pruned(dynbeat) == 0
 
 
-def test_the_run_of_a_one_off_is_deleted(dynbeat, mine, clock, beat):
-    mine.create("n", task="t", trigger=Once(clock.now() + DAY))
-    live_through(dynbeat, clock, beat, days=1)
-    clock.advance(KEPT)
-
-    # A run that ended exactly at the limit stays.
-    assert pruned(dynbeat) == 0
-    clock.advance(DAY)
-
-    assert pruned(dynbeat) == 1
-    assert fire_times(mine) == []
-
-
 def test_a_run_that_has_not_ended_stays_at_any_age(dynbeat, mine, clock, beat):
     mine.create("n", task="t", trigger=DAILY)
     clock.advance(DAY)
@@ -111,14 +97,6 @@ def test_a_long_run_stays_for_the_retention_after_its_end(dynbeat, mine, clock, 
     assert pruned(dynbeat) == 1
 
 
-def test_the_run_of_the_last_fire_time_stays(aged, dynbeat, clock):
-    aged.pause("n")
-    clock.advance(400 * DAY)
-
-    assert pruned(dynbeat) == 7
-    assert fire_times(aged) == [NOON + 7 * DAY]
-
-
 def test_runs_newer_than_the_last_fire_time_stay(aged, dynbeat, clock):
     last = "UPDATE dynbeat_schedule SET last_run_at = '2026-11-23 12:00:00', enabled = {false},"
     execute(dynbeat, f"{last.format(false='FALSE')} next_run_at = NULL")
@@ -126,36 +104,6 @@ def test_runs_newer_than_the_last_fire_time_stay(aged, dynbeat, clock):
 
     assert pruned(dynbeat) == 2
     assert fire_times(aged) == [NOON + day * DAY for day in range(2, 8)]
-
-
-def test_a_manual_run_is_deleted_without_a_later_run(dynbeat, mine, clock, beat):
-    mine.create("n", task="t", trigger=DAILY)
-    mine.pause("n")
-    mine.run_now("n")
-    beat.run_until_idle()
-    finish_all(dynbeat)
-    clock.advance(KEPT + DAY)
-
-    assert pruned(dynbeat) == 1
-
-
-def test_the_whole_history_of_a_deleted_schedule_is_deleted(aged, dynbeat, clock):
-    aged.delete("n")
-    clock.advance(KEPT + DAY)
-
-    assert pruned(dynbeat) == 8
-
-
-def test_rows_of_skipped_fire_times_are_deleted(dynbeat, mine, clock, beat):
-    mine.create("n", task="t", trigger=DAILY, catch_up="none")
-    clock.advance(5 * DAY)
-    beat.run_until_idle()
-    assert mine.runs(status="skipped")
-    live_through(dynbeat, clock, beat, days=KEPT // DAY + 1)
-
-    pruned(dynbeat)
-
-    assert mine.runs(status="skipped", limit=1_000)[-1].fire_at > START + 5 * DAY
 
 
 @pytest.mark.parametrize(("edit", "days_back"), [("none", 7), ("resumed", 2), ("replanned", 2)])
@@ -342,44 +290,6 @@ def test_a_claim_does_not_wait_for_a_prune_transaction(server, clock):
     assert [run.fire_at for run in beat.publisher.sent] == [NOON + d * DAY for d in range(6)]
 
 
-def test_a_beat_skips_rows_that_another_beat_deletes(server):
-    old_runs(server, 20)
-    deleted = []
-
-    def work(session):
-        first, _ = one_batch(server, session)
-        other = threading.Thread(
-            target=lambda: deleted.append(
-                server.context.database.run(partial(one_batch, server))[0]
-            )
-        )
-        other.start()
-        other.join(20)
-        waited = other.is_alive()
-        deleted.append(first)
-        deleted.append(waited)
-
-    server.context.database.run(work)
-
-    assert deleted == [0, 20, False]
-    assert left(server) == 0
-
-
-def test_a_beat_deletes_all_rows_that_no_other_beat_deletes(server, monkeypatch):
-    monkeypatch.setattr(pruning, "BATCH_SIZE", 10)
-    old_runs(server, 20)
-    deleted = []
-
-    def work(session):
-        first, last = one_batch(server, session)
-        batch = partial(one_batch, server, after=last)
-        deleted.append(server.context.database.run(batch)[0])
-        return first
-
-    assert server.context.database.run(work) == 10
-    assert deleted == [10]
-
-
 @each_database
 def test_two_beats_that_prune_at_once_delete_each_run_once(dynbeat, monkeypatch):
     monkeypatch.setattr(pruning, "BATCH_SIZE", 50)
@@ -398,13 +308,4 @@ def test_two_beats_that_prune_at_once_delete_each_run_once(dynbeat, monkeypatch)
 
     assert sum(deleted) == 1_000
     assert len(deleted) == 2
-    assert left(dynbeat) == 0
-
-
-def test_ten_thousand_runs_are_deleted_in_batches(dynbeat):
-    old_runs(dynbeat, 10_000)
-    first, _ = dynbeat.context.database.run(partial(one_batch, dynbeat))
-
-    assert first == pruning.BATCH_SIZE
-    assert pruned(dynbeat) == 10_000 - pruning.BATCH_SIZE
     assert left(dynbeat) == 0

@@ -60,17 +60,6 @@ def test_an_update_repairs_a_quarantined_row(dynbeat, mine, clock, beat, sent):
     assert len(sent) == 1
 
 
-def test_another_trigger_repairs_a_row_that_became_too_costly_to_search(dynbeat, mine, clock, beat):
-    make_costly(dynbeat, mine)
-    clock.advance(timedelta(days=300))
-    beat.run_until_idle()
-    assert "too costly" in (mine.get("bad").error or "")
-
-    repaired = mine.update("bad", trigger=MINUTELY)
-
-    assert (repaired.error, repaired.next_run_at) == (None, clock.now() + timedelta(minutes=1))
-
-
 def test_a_resume_that_fails_for_a_costly_trigger_names_the_row_and_writes_nothing(
     dynbeat, mine, clock
 ):
@@ -112,16 +101,6 @@ def make_costly(dynbeat, mine):
     )
 
 
-def test_any_edit_repairs_a_quarantined_row_with_a_valid_trigger(dynbeat, mine, clock, beat):
-    mine.create("bad", task="t", trigger=MINUTELY)
-    execute(dynbeat, "UPDATE dynbeat_schedule SET timezone = 'no zone' WHERE name = 'bad'")
-    clock.advance(timedelta(minutes=1))
-    beat.run_until_idle()
-
-    execute(dynbeat, "UPDATE dynbeat_schedule SET timezone = 'UTC' WHERE name = 'bad'")
-    assert mine.update("bad", args=[1]).next_run_at == clock.now() + timedelta(minutes=1)
-
-
 def test_a_row_inserted_by_sql_is_planned_and_sent(dynbeat, clock, beat, sent):
     execute(
         dynbeat,
@@ -136,18 +115,6 @@ def test_a_row_inserted_by_sql_is_planned_and_sent(dynbeat, clock, beat, sent):
 
     assert (typed.next_run_at, typed.trigger) == (clock.now(), Cron("0 10 * * *", timezone="UTC"))
     assert [(run.task, run.args, run.kwargs) for run in sent] == [("t", [], {})]
-
-
-def test_an_invalid_row_inserted_by_sql_is_quarantined_before_it_is_due(dynbeat, beat):
-    execute(
-        dynbeat,
-        "INSERT INTO dynbeat_schedule (name, task, trigger_kind, trigger_spec)"
-        " VALUES ('typed', 't', 'cron', '99 * * * *')",
-    )
-
-    beat.run_until_idle()
-
-    assert "minute" in dynbeat.schedules.for_owner("").get("typed").error
 
 
 @each_database

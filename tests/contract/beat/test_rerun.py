@@ -8,11 +8,10 @@ from sqlalchemy.orm import Session
 from celery_dynbeat import (
     Every,
     InvalidArgumentError,
-    NotFoundError,
 )
 from celery_dynbeat.api import batches
 from celery_dynbeat.testing import ManualBeat
-from tests.support.applications import MINUTELY, START, application, execute
+from tests.support.applications import START, application, execute
 from tests.support.ended_runs import end_all, start
 from tests.support.suites import each_database
 
@@ -151,51 +150,6 @@ def test_the_filters_select_the_runs(dynbeat, beat, sent, history, which, expect
     assert sorted(hours(sent)) == expected
 
 
-@each_database
-def test_a_call_of_an_owner_reruns_no_run_of_another(dynbeat, mine, history):
-    history.add()
-    history.add(owner="user:7")
-    batch = mine.rerun_many(since=START)
-    others = dynbeat.schedules.rerun_many(since=START)
-    theirs = dynbeat.schedules.for_owner("user:7")
-
-    assert (batch.total, others.total) == (3, 3)
-    with pytest.raises(NotFoundError):
-        theirs.get_batch(batch.batch_id)
-    # Of a batch of all owners, each owner sees its own runs.
-    with pytest.raises(NotFoundError):
-        mine.get_batch(others.batch_id)
-    assert theirs.get_batch(others.batch_id).counts == {"pending": 3}
-    assert mine.cancel_runs(batch_id=others.batch_id) == 0
-    assert dynbeat.schedules.cancel_runs(batch_id=others.batch_id) == 3
-    assert mine.get_batch(batch.batch_id).counts == {"pending": 3}
-
-
-def test_due_schedules_are_sent_before_reruns(mine, clock, beat, sent, history):
-    history.add()
-    mine.create("live", task="t", trigger=MINUTELY)
-    mine.rerun_many(since=START)
-    clock.advance(MINUTE)
-
-    beat.run_until_idle()
-
-    assert [run.name for run in sent] == ["live", "n", "n", "n"]
-
-
-@pytest.mark.parametrize("overlap", ["skip", "buffer_one", "cancel_previous"])
-def test_reruns_that_must_not_overlap_are_sent_one_at_a_time(mine, beat, sent, history, overlap):
-    history.add(overlap=overlap)
-    history.add("parallel")
-    mine.rerun_many(since=START, per_minute=FAST)
-    beat.run_until_idle()
-
-    for made in range(1, 4):
-        assert hours(run for run in sent if run.name == "n") == list(range(1, made + 1))
-        history.end("succeeded")
-        history.pass_time()
-    assert hours(run for run in sent if run.name == "parallel") == [4, 5, 6]
-
-
 @pytest.mark.parametrize("many", [False, True])
 @each_database
 def test_a_rerun_that_must_not_overlap_waits_for_a_live_run(mine, beat, sent, history, many):
@@ -256,21 +210,6 @@ def test_a_cancel_revokes_the_runs_that_have_not_started(dynbeat, mine, beat, se
 
     assert mine.get_batch(batch.batch_id).counts == {"revoked": 3, "running": 1}
     assert mine.get_run(other.id).status == "sent"
-
-
-@pytest.mark.parametrize("batch_id", ["ffffffff-ffff-7fff-bfff-ffffffffffff"])
-def test_an_id_of_a_far_instant_is_not_found(mine, batch_id):
-    with pytest.raises(NotFoundError):
-        mine.get_batch(batch_id)
-    assert list(mine.runs(batch_id=batch_id)) == []
-
-
-def test_an_unknown_batch_is_not_found(mine, history):
-    history.add(hours=1)
-    with pytest.raises(NotFoundError):
-        mine.get_batch(mine.runs("n")[0].id)
-    with pytest.raises(InvalidArgumentError, match="batch_id"):
-        mine.get_batch("x")
 
 
 @pytest.mark.parametrize("point", ["swept", "published"])
@@ -386,11 +325,6 @@ def test_repeated_calls_end_although_the_reruns_fail(
     assert calls.rerun_many(since=START).total == 2, "the reruns match without ended_before"
 
 
-def test_an_instant_in_the_future_means_now(mine, clock, history):
-    history.add(hours=1)
-    assert mine.rerun_many(since=START, ended_before=clock.now() + HOUR).total == 1
-
-
 def test_many_runs_of_deleted_schedules_hide_no_others(dynbeat, mine, history, monkeypatch):
     history.add("deleted")
     mine.delete("deleted")
@@ -446,54 +380,6 @@ def test_an_invalid_argument_is_refused(mine, given, field):
     with pytest.raises(InvalidArgumentError) as raised:
         mine.rerun_many(**given)
     assert raised.value.field == field
-
-
-def test_an_unknown_schedule_is_not_found(mine):
-    with pytest.raises(NotFoundError):
-        mine.rerun_many(since=START, name="n")
-
-
-def test_a_call_joins_the_transaction_of_the_caller(dynbeat, mine, history):
-    history.add()
-    with Session(dynbeat.context.database.engine) as session:
-        result = mine.bound(session=session).rerun_many(since=START)
-        assert mine.bound(session=session).get_batch(result.batch_id).counts == {"pending": 3}
-        session.rollback()
-    assert mine.runs("n", origin="rerun") == []
-
-
-def test_a_hold_of_everything_or_of_the_owner_stops_a_batch(dynbeat, mine, sent, history):
-    history.add()
-    mine.rerun_many(since=START, per_minute=FAST)
-    for calls in (dynbeat.schedules, mine):
-        calls.hold(reason="x")
-        history.pass_time()
-        assert sent == []
-        calls.release()
-    history.pass_time(60)
-    assert hours(sent) == [1, 2, 3]
-
-
-def test_the_runs_of_a_held_owner_wait_in_a_batch_of_all_owners(dynbeat, mine, sent, history):
-    history.add(hours=2)
-    history.add(owner="user:7", hours=1)
-    dynbeat.schedules.rerun_many(since=START, per_minute=FAST)
-    mine.hold(reason="x")
-    history.pass_time()
-    assert [run.owner for run in sent] == ["user:7"]
-    mine.release()
-    history.pass_time(60)
-    assert hours(sent[1:]) == [1, 2]
-
-
-def test_a_single_rerun_waits_for_the_release(mine, beat, sent, history):
-    history.add(hours=1)
-    mine.hold(reason="x")
-    mine.rerun(mine.runs("n")[0].id)
-
-    beat.run_until_idle()
-
-    assert list(sent) == []
 
 
 def test_a_rerun_that_is_committed_after_the_search_is_not_made_again(
