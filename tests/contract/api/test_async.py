@@ -16,7 +16,6 @@ from celery_dynbeat import (
     Dynbeat,
     InvalidArgumentError,
     NotFoundError,
-    ScheduleExistsError,
 )
 from celery_dynbeat.process.async_context import MAX_THREADS
 from celery_dynbeat.testing import FrozenClock
@@ -42,18 +41,6 @@ def test_a_call_commits(database_url):
 
             assert await mine.get("digest") == made
             assert dynbeat.sync.schedules.for_owner("user:42").get("digest") == made
-
-    asyncio.run(main())
-
-
-@pytest.mark.empty_database
-def test_the_first_calls_create_the_tables_once(database_url):
-    async def main():
-        async with async_application(database_url) as dynbeat:
-            owners = [dynbeat.schedules.for_owner(f"user:{n}") for n in range(20)]
-            await asyncio.gather(*(each.create("n", task="t", trigger=MINUTELY) for each in owners))
-
-            assert (await dynbeat.schedules.count()).count == 20
 
     asyncio.run(main())
 
@@ -100,38 +87,6 @@ def test_a_synchronous_session_is_refused(sqlite_url):
                 await dynbeat.schedules.for_owner("u", session=session).list()
 
             assert error.value.field == "session"
-
-    asyncio.run(main())
-
-
-def test_errors_are_those_of_the_synchronous_calls(database_url):
-    async def main():
-        async with async_application(database_url) as dynbeat:
-            mine = dynbeat.schedules.for_owner("user:42")
-            await mine.create("n", task="t", trigger=MINUTELY)
-            with pytest.raises(ScheduleExistsError):
-                await mine.create("n", task="t", trigger=MINUTELY)
-            with pytest.raises(NotFoundError):
-                await mine.get("missing")
-            with pytest.raises(InvalidArgumentError, match="does not rename"):
-                await mine.update("n", name="m")
-
-    asyncio.run(main())
-
-
-def test_acting_names_the_actor_of_each_task(sqlite_url):
-    async def main():
-        async with async_application(sqlite_url) as dynbeat:
-            mine = dynbeat.schedules.for_owner("user:42")
-
-            async def create(actor):
-                with dynbeat.acting(actor=actor):
-                    await mine.create(actor, task="t", trigger=MINUTELY)
-
-            await asyncio.gather(create("ann"), create("bob"))
-
-            changes = {(each.name, each.actor) for each in await mine.changes()}
-            assert changes == {("ann", "ann"), ("bob", "bob")}
 
     asyncio.run(main())
 

@@ -2,14 +2,13 @@
 
 import json
 import math
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
 from sqlalchemy import event
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import Cron, Every, InvalidArgumentError, ScheduleExistsError
+from celery_dynbeat import Cron, InvalidArgumentError
 from celery_dynbeat.beat.config_sync import sync
 from tests.support.applications import MINUTELY, START, execute
 from tests.support.suites import each_database
@@ -82,35 +81,6 @@ def test_an_update_that_changes_nothing_writes_nothing(mine):
     assert actions(mine.changes("n")) == ["create"]
 
 
-def test_an_upsert_is_a_create_or_an_update(mine):
-    mine.upsert("n", task="t", trigger=MINUTELY)
-    mine.upsert("n", task="t", trigger=Every(120))
-
-    assert actions(mine.changes("n")) == ["update", "create"]
-
-
-def test_pause_and_resume_have_the_reason(dynbeat, mine):
-    create(mine)
-    mine.pause("n", reason="unpaid")
-    with dynbeat.acting(actor="bob", reason="ticket 12"):
-        mine.resume("n")
-        mine.pause("n", reason="unpaid again")
-
-    again, resumed, paused, _ = mine.changes("n")
-    assert (paused.action, paused.reason, paused.actor) == ("pause", "unpaid", "")
-    assert paused.before == {"enabled": True, "paused_reason": None, "version": 1}
-    assert paused.after == {"enabled": False, "paused_reason": "unpaid", "version": 2}
-    assert (resumed.action, resumed.reason, resumed.actor) == ("resume", "ticket 12", "bob")
-    assert (again.reason, again.after["paused_reason"]) == ("unpaid again", "unpaid again")
-    assert again.actor == "bob"
-
-
-def test_a_pause_takes_the_reason_of_its_block(dynbeat, mine):
-    create(mine)
-    with dynbeat.acting(actor="bob", reason="ticket 12"):
-        assert mine.pause("n").paused_reason == "ticket 12"
-
-
 def test_each_change_names_the_actor_and_the_reason_of_its_scope(dynbeat):
     by = {"actor": "ann", "reason": "ticket 12"}
     mine = dynbeat.schedules.for_owner("user:42", **by)
@@ -145,16 +115,6 @@ def test_each_change_names_the_actor_and_the_reason_of_its_scope(dynbeat):
     }
 
 
-def test_a_call_names_one_of_both_and_its_block_the_other(dynbeat, mine):
-    with dynbeat.acting(actor="bob", reason="ticket 12"):
-        create(mine.bound(actor="ann"))
-        mine.pause("n", reason="unpaid")
-        mine.bound(actor="", reason="").resume("n")
-
-    found = [(each.actor, each.reason) for each in mine.changes()]
-    assert found == [("", ""), ("bob", "unpaid"), ("ann", "ticket 12")]
-
-
 @each_database
 def test_changes_until_an_instant(mine, clock):
     create(mine)
@@ -173,68 +133,6 @@ def test_a_delete_has_the_old_fields_and_stays_readable(mine):
     assert (change.action, change.after) == ("delete", None)
     assert change.before["tags"] == ["red"]
     assert change.before["trigger"] == MINUTELY.to_json()
-
-
-def test_run_now_and_backfills_are_changes(mine, clock):
-    create(mine)
-    clock.advance(600)
-    run = mine.run_now("n")
-    backfill = mine.backfill("n", since=START, until=clock.now() + timedelta(seconds=1))
-    mine.bound(actor="alice", reason="too many").cancel_runs(batch_id=backfill.batch_id)
-
-    cancelled, requested, started, _ = mine.changes("n")
-    assert (started.action, started.after) == ("run_now", {"run_id": run.id})
-    assert (requested.action, cancelled.action) == ("backfill", "cancel")
-    assert requested.after["batch_id"] == backfill.batch_id
-    assert (cancelled.actor, cancelled.reason) == ("alice", "too many")
-
-
-def test_a_hold_and_its_release_are_changes_of_the_owner(dynbeat, mine):
-    with dynbeat.acting(actor="alice"):
-        mine.hold(reason="incident 7")
-        mine.hold(reason="incident 8")
-        mine.release()
-        dynbeat.schedules.hold(reason="all")
-
-    released, changed, held = mine.changes("")
-    assert (held.action, held.actor, held.reason) == ("hold", "alice", "incident 7")
-    assert (changed.before["reason"], changed.after["reason"]) == ("incident 7", "incident 8")
-    assert (released.action, released.after) == ("release", None)
-    assert dynbeat.schedules.changes()[0].owner is None
-
-
-def test_reruns_are_changes(dynbeat, mine, clock):
-    create(mine)
-    with dynbeat.acting(actor="alice", reason="incident 7"):
-        result = mine.bound(reason="incident 8").rerun_many(since=clock.now(), name="n")
-    dynbeat.schedules.rerun_many(since=clock.now())
-
-    requested, _ = mine.changes("n")
-    assert requested.action == "rerun_many"
-    assert (requested.after["created"], result.total) == (0, 0)
-    assert (requested.actor, requested.reason) == ("alice", "incident 8")
-    assert dynbeat.schedules.changes()[0].owner is None
-
-
-@each_database
-def test_a_rollback_by_the_caller_removes_the_change(mine, session):
-    create(mine, "kept")
-    create(mine.bound(session=session), "rolled back")
-    mine.bound(session=session).pause("kept")
-    assert len(mine.bound(session=session).changes()) == 3
-    session.rollback()
-
-    assert actions(mine.changes()) == ["create"]
-
-
-def test_a_refused_edit_writes_nothing(mine):
-    create(mine)
-    with pytest.raises(ScheduleExistsError):
-        create(mine)
-    with pytest.raises(InvalidArgumentError):
-        mine.update("n", trigger=MINUTELY, end_at=START - timedelta(days=1))
-
-    assert actions(mine.changes()) == ["create"]
 
 
 def test_create_many_writes_one_change_for_each_schedule(dynbeat, mine):
@@ -268,29 +166,6 @@ def test_delete_owner_writes_one_change_for_each_schedule(dynbeat, mine, session
     assert {change.name for change in page} == {f"n{i}" for i in range(600)}
     assert page[0].before["task"] == "t"
     assert len(mine.changes("n1")) == 2
-
-
-def test_each_thread_has_its_actor(dynbeat):
-    def act(number):
-        owner = dynbeat.schedules.for_owner(f"user:{number}")
-        with dynbeat.acting(actor=f"actor:{number}"):
-            for name in ("a", "b"):
-                create(owner, name)
-        return {change.actor for change in owner.changes()}
-
-    with ThreadPoolExecutor(4) as threads:
-        assert list(threads.map(act, range(8))) == [{f"actor:{i}"} for i in range(8)]
-
-
-def test_an_owner_reads_only_its_own_changes(dynbeat, mine):
-    other = dynbeat.schedules.for_owner("user:421")
-    create(mine)
-    create(other)
-
-    assert [change.owner for change in mine.changes()] == ["user:42"]
-    assert [change.owner for change in other.changes("n")] == ["user:421"]
-    assert [change.owner for change in dynbeat.schedules.changes()] == ["user:421", "user:42"]
-    assert len(dynbeat.schedules.changes(owner="user:42")) == 1
 
 
 @each_database
@@ -373,11 +248,6 @@ def test_the_longest_texts_are_stored(dynbeat, mine):
         create(mine)
 
     assert newest(mine).reason == "\U0001f600" * 1_024
-
-
-def test_a_change_is_ready_for_json(mine):
-    create(mine, end_at=START + timedelta(days=1))
-    assert json.loads(json.dumps(newest(mine).to_dict()))["after"]["end_at"].startswith("2026")
 
 
 def test_a_row_with_values_that_json_lacks_can_be_repaired_and_deleted(dynbeat, mine):

@@ -12,9 +12,8 @@ from celery_dynbeat import (
     InvalidArgumentError,
     InvalidTriggerError,
     NotFoundError,
-    Once,
 )
-from tests.support.applications import START, execute, instants
+from tests.support.applications import START, instants
 from tests.support.suites import each_database
 
 NAME = "holidays"
@@ -48,16 +47,6 @@ def test_put_creates_a_calendar_that_is_in_force(calendars, dynbeat):
     [change] = dynbeat.schedules.changes()
     assert (change.action, change.owner, change.actor) == ("upsert_calendar", None, "alice")
     assert (change.after["calendar"], change.after["dates"]) == (NAME, 2)
-
-
-def test_an_equal_definition_changes_nothing(calendars, clock, dynbeat):
-    made = calendars.bound(actor="alice").upsert(NAME, dates=[MONDAY])
-    clock.advance(timedelta(hours=1))
-
-    assert calendars.bound(actor="bob").upsert(NAME, dates=[MONDAY]) == made
-    assert len(dynbeat.schedules.changes()) == 1
-    changed = calendars.upsert(NAME, dates=[MONDAY], weekend=["fri"])
-    assert (changed.version, changed.weekend) == (2, ("fri",))
 
 
 def test_each_date_can_have_a_note(calendars, mine):
@@ -104,10 +93,6 @@ def test_an_invalid_definition_is_refused(calendars, given, field):
         calendars.upsert(**{"name": NAME, **given})
     assert raised.value.field == field
     assert calendars.list() == []
-
-
-def test_an_empty_calendar_must_be_allowed(calendars):
-    assert calendars.upsert(NAME, dates=[], allow_empty=True).dates == {}
 
 
 @each_database
@@ -198,13 +183,6 @@ def test_each_call_plans_with_the_days_and_links_the_schedule(calendars, mine, c
     assert (found.schedules.count, found.waiting_schedules.count) == (1, 0)
 
 
-def test_a_schedule_without_a_fire_time_is_refused_with_the_calendar(calendars, mine):
-    calendars.upsert(NAME, dates=[MONDAY])
-
-    with pytest.raises(InvalidArgumentError, match="with the calendar holidays, it has no fire"):
-        mine.create("n", task="t", trigger=Once(at(MONDAY)).excluding(calendar=NAME))
-
-
 def test_a_rename_a_pause_and_an_edit_keep_the_link(calendars, mine):
     calendars.upsert(NAME, dates=[MONDAY])
     mine.create("n", task="t", trigger=USING)
@@ -219,58 +197,6 @@ def test_a_rename_a_pause_and_an_edit_keep_the_link(calendars, mine):
 
     assert calendars.get(NAME).schedules.count == 1
     assert days_of(mine.upcoming("m", count=3)) == [START.date(), SUNDAY, TUESDAY]
-
-
-def test_only_a_fire_time_that_the_calendar_leaves_can_be_skipped(calendars, mine):
-    calendars.upsert(NAME, dates=[MONDAY])
-    mine.create("n", task="t", trigger=USING)
-
-    with pytest.raises(InvalidArgumentError, match="is not a fire time"):
-        mine.skip("n", at(MONDAY))
-
-
-def test_a_change_of_the_zone_plans_with_the_calendar(calendars, mine):
-    calendars.upsert(NAME, dates=[START.date(), SUNDAY])
-    mine.create("n", task="t", trigger=USING)
-
-    mine.set_timezone("Asia/Seoul")
-
-    assert mine.get("n").next_run_at == datetime(2026, 11, 23, 3, tzinfo=UTC)
-
-
-def test_all_owners_use_the_calendar_of_the_application(calendars, dynbeat):
-    calendars.upsert(NAME, dates=[MONDAY])
-    for owner in ("", "a", "b"):
-        dynbeat.schedules.for_owner(owner).create("n", task="t", trigger=USING)
-
-    assert calendars.get(NAME).schedules.count == 3
-    assert not hasattr(dynbeat.schedules.for_owner("a"), "calendars")
-
-
-@each_database
-def test_the_rollback_of_the_caller_undoes_each_call(calendars, dynbeat, mine):
-    calendars.upsert(NAME, dates=[MONDAY])
-    mine.create("n", task="t", trigger=USING)
-    with Session(dynbeat.context.database.engine) as session:
-        calendars.bound(session=session).upsert(NAME, dates=[TUESDAY])
-        calendars.bound(session=session).upsert("other", dates=[TUESDAY])
-        mine.bound(session=session).update("n", trigger=DAILY.excluding(calendar="other"))
-        session.rollback()
-
-    found = calendars.get(NAME)
-    assert ([*found.dates], found.version, found.schedules.count) == ([MONDAY], 1, 1)
-    assert [each.name for each in calendars.list()] == [NAME]
-
-
-def test_damaged_dates_affect_only_their_calendar(calendars, dynbeat, mine):
-    calendars.upsert(NAME, dates=[MONDAY])
-    calendars.upsert("fine", dates=[MONDAY])
-    execute(dynbeat, "UPDATE dynbeat_calendar SET dates = '{' WHERE name = 'holidays'")
-
-    mine.create("n", task="t", trigger=DAILY.excluding(calendar="fine"))
-    with pytest.raises(InvalidTriggerError, match="'holidays'"):
-        mine.create("m", task="t", trigger=USING)
-    assert [*calendars.upsert(NAME, dates=[TUESDAY]).dates] == [TUESDAY]
 
 
 def test_a_preview_names_the_calendar_that_takes_or_moves_a_fire_time(calendars, mine):
@@ -296,38 +222,6 @@ def test_a_preview_names_the_calendar_that_takes_or_moves_a_fire_time(calendars,
     assert len(many) == 6
     assert many[-1] == "calendars remove or move more than 5 fire times before the last one"
     assert not [each for each in mine.preview(DAILY).warnings if each.code == "calendar"]
-
-
-def test_upcoming_lists_what_calendars_take_with_the_skipped_ones(calendars, mine):
-    calendars.upsert(NAME, dates=[MONDAY])
-    mine.create("n", task="t", trigger=USING)
-    mine.skip("n", at(SUNDAY), reason="why")
-
-    found = mine.upcoming("n", count=4, with_skipped=True)
-
-    assert [(each.fire_at, each.is_skipped, each.calendar) for each in found] == [
-        (at(START.date()), False, None),
-        (at(SUNDAY), True, None),
-        (at(MONDAY), True, NAME),
-        (at(TUESDAY), False, None),
-    ]
-    assert found[2].reason == "calendar holidays"
-    with pytest.raises(InvalidArgumentError, match="is not skipped"):
-        mine.unskip("n", at(MONDAY))
-
-
-def test_a_forecast_and_a_backfill_use_the_days(calendars, mine, clock, beat):
-    calendars.upsert(NAME, dates=[SUNDAY])
-    mine.create("n", task="t", trigger=USING)
-    forecast = mine.forecast(until=START + timedelta(days=2), per="hour")
-    assert sum(row.runs for row in forecast.rows) == 1
-    clock.advance(timedelta(days=3))
-    # It sends the newest of two fire times.
-    beat.run_until_idle()
-
-    result = mine.backfill("n", since=START, until=START + timedelta(days=3))
-
-    assert (result.total, result.excluded) == (1, 1)
 
 
 # Only PostgreSQL lets another transaction delete the row of the conflict.
@@ -397,7 +291,7 @@ def test_a_calendar_that_another_transaction_changes_leaves_the_callers_transact
     dynbeat.calendars.upsert(NAME, dates=[MONDAY])
     engine = dynbeat.context.database.engine
 
-    def interfere(connection, cursor, statement, *_given):
+    def interfere(_connection, cursor, statement, *_given):
         if statement.startswith(refused):
             cursor.execute(change)
 

@@ -6,13 +6,12 @@ from datetime import timedelta
 import pytest
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import ConflictError, InvalidArgumentError, NotFoundError
+from celery_dynbeat import ConflictError, InvalidArgumentError
 from celery_dynbeat.api import controlling
-from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.store import scans
 from celery_dynbeat.store.runs import attempts
-from tests.support.applications import MINUTELY, START, execute, instants
+from tests.support.applications import MINUTELY, START
 from tests.support.ended_runs import end, start
 from tests.support.suites import each_database
 from tests.support.worker_stub import WorkerStub
@@ -67,27 +66,6 @@ def test_a_cancelled_run_is_revoked_and_the_guard_refuses_its_message(dynbeat, m
     assert mine.get_run(run.id) == cancelled
 
 
-def test_a_cancelled_run_is_not_sent(mine, beat, sent):
-    mine.create("n", task="t", trigger=MINUTELY)
-    pending = mine.run_now("n")
-    mine.cancel_run(pending.id)
-
-    beat.run_until_idle()
-
-    assert sent == []
-    assert mine.get_run(pending.id).status == "revoked"
-
-
-def test_a_cancelled_run_is_not_sent_again(mine, clock, beat, sent, run):
-    mine.cancel_run(run.id)
-
-    for _ in range(3):
-        clock.advance(timedelta(hours=2))
-        beat.run_until_idle()
-
-    assert len(sent) == 1
-
-
 def test_a_run_that_waits_for_a_retry_is_cancelled(dynbeat, mine, clock, beat, sent, run):
     worker = WorkerStub(dynbeat)
     assert worker.start(sent[0])
@@ -101,21 +79,6 @@ def test_a_run_that_waits_for_a_retry_is_cancelled(dynbeat, mine, clock, beat, s
     assert len(sent) == 1
 
 
-def test_the_schedule_of_a_cancelled_run_does_not_change(mine, clock, beat, sent):
-    mine.create("n", task="t", trigger=MINUTELY, max_runs=2)
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-    before = mine.get("n")
-
-    mine.cancel_run(mine.runs("n")[0].id)
-
-    assert mine.get("n") == before
-    for _ in range(3):
-        clock.advance(MINUTE)
-        beat.run_until_idle()
-    assert [run.fire_at for run in sent] == [START + MINUTE, START + 2 * MINUTE]
-
-
 def test_a_run_that_is_buffered_behind_a_cancelled_one_is_sent_at_once(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY, overlap="buffer_one")
     for _ in range(2):
@@ -127,22 +90,6 @@ def test_a_run_that_is_buffered_behind_a_cancelled_one_is_sent_at_once(mine, clo
     beat.run_until_idle()
 
     assert [run.fire_at for run in sent] == [START + MINUTE, START + 2 * MINUTE]
-
-
-def test_a_run_that_must_wait_for_another_one_stays_buffered(mine, clock, beat, sent):
-    mine.create("n", task="t", trigger=MINUTELY, overlap="buffer_one")
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-    manual = mine.run_now("n")
-    beat.run_until_idle()
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-    assert {run.run_id for run in sent} == {mine.runs("n")[-1].id, manual.id}
-
-    mine.cancel_run(manual.id)
-    beat.run_until_idle()
-
-    assert len(sent) == 2
 
 
 def test_a_running_run_is_refused_with_the_call_that_ends_it(dynbeat, mine, run):
@@ -166,49 +113,6 @@ def test_a_run_that_has_ended_is_refused(dynbeat, mine, run, status):
         mine.cancel_run(run.id)
 
     assert mine.get_run(run.id) == before
-
-
-def test_a_skipped_fire_time_is_refused(mine, clock, beat):
-    mine.create("n", task="t", trigger=MINUTELY)
-    mine.skip("n", instants(mine.upcoming("n"))[0])
-    clock.advance(timedelta(minutes=2))
-    beat.run_until_idle()
-
-    with pytest.raises(ConflictError, match="skipped"):
-        mine.cancel_run(mine.runs("n", status="skipped")[0].id)
-
-
-def test_the_run_of_another_owner_is_not_found(dynbeat, mine, theirs, run):
-    for calls, run_id in ((theirs, run.id), (mine, new_run_id(START))):
-        with pytest.raises(NotFoundError, match=run_id) as caught:
-            calls.cancel_run(run_id)
-        assert (caught.value.owner, caught.value.name) == (calls.owner, run_id)
-
-    assert mine.get_run(run.id) == run
-    assert dynbeat.schedules.cancel_run(run.id.upper()).status == "revoked"
-
-
-def test_a_cancel_writes_one_change(dynbeat, mine, run):
-    with dynbeat.acting(actor="alice", reason="ticket 12"):
-        mine.cancel_run(run.id)
-
-    change = mine.changes("n", action="cancel")[0]
-    assert (change.actor, change.reason) == ("alice", "ticket 12")
-    assert (change.before, change.after) == (None, {"run_id": run.id})
-    with pytest.raises(ConflictError):
-        mine.cancel_run(run.id)
-    assert len(mine.changes("n", action="cancel")) == 1
-
-
-@each_database
-def test_the_rollback_of_the_caller_undoes_a_cancel(dynbeat, mine, run):
-    with Session(dynbeat.context.database.engine) as session:
-        assert mine.bound(session=session).cancel_run(run.id).status == "revoked"
-        assert mine.bound(session=session).cancel_runs() == 0
-        session.rollback()
-
-    assert mine.get_run(run.id) == run
-    assert mine.changes(action="cancel") == []
 
 
 @pytest.mark.usefixtures("crowd")
@@ -244,31 +148,6 @@ def test_the_matching_runs_of_an_owner_are_cancelled(
 
 
 @pytest.mark.usefixtures("crowd")
-@each_database
-def test_the_runs_of_all_owners_are_cancelled(dynbeat, mine, theirs):
-    assert dynbeat.schedules.cancel_runs(name="a", since=START + 4 * MINUTE) == 2
-    assert [len(revoked(calls, name="a")) for calls in (mine, theirs)] == [1, 1]
-
-    assert dynbeat.schedules.cancel_runs() == 10
-
-    assert len(revoked(dynbeat.schedules)) == 12
-    assert dynbeat.schedules.cancel_runs() == 0
-
-
-@pytest.mark.usefixtures("crowd")
-def test_started_and_ended_runs_are_not_cancelled(dynbeat, mine):
-    running, succeeded, *others = [run.id for run in mine.runs(limit=100)]
-    for run_id in (running, succeeded):
-        start(dynbeat, run_id)
-    end(dynbeat, succeeded, "succeeded")
-
-    assert mine.cancel_runs() == len(others)
-
-    assert mine.get_run(running).status == "running"
-    assert mine.get_run(succeeded).status == "succeeded"
-
-
-@pytest.mark.usefixtures("crowd")
 @pytest.mark.parametrize("limit", [1, 3, 5, 12, 13])
 def test_a_call_cancels_at_most_its_limit_in_batches(dynbeat, monkeypatch, limit):
     monkeypatch.setattr(controlling, "BATCH_SIZE", 2)
@@ -285,16 +164,6 @@ def test_a_rare_match_among_many_unfinished_runs_is_found(dynbeat, monkeypatch):
     monkeypatch.setattr(scans, "MAX_SCANNED", 2)
 
     assert dynbeat.schedules.cancel_runs(task="u", until=START + 2 * MINUTE) == 1
-
-
-@pytest.mark.usefixtures("crowd")
-@each_database
-def test_the_runs_of_a_schedule_that_sql_deleted_are_cancelled(dynbeat, mine, monkeypatch):
-    monkeypatch.setattr(scans, "MAX_SCANNED", 3)
-    execute(dynbeat, "DELETE FROM dynbeat_schedule WHERE owner = 'user:42' AND name = 'a'")
-
-    assert mine.cancel_runs(name="a") == 4
-    assert dynbeat.schedules.cancel_runs() == 8
 
 
 @pytest.mark.usefixtures("crowd")

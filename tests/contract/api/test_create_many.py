@@ -10,7 +10,6 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat import (
     InvalidArgumentError,
-    NotFoundError,
     ScheduleExistsError,
     TransactionRolledBackError,
 )
@@ -22,13 +21,6 @@ from tests.support.waiting import wait_until
 
 def new(number, **fields):
     return {"owner": f"u{number}", "name": "n", "task": "t", "trigger": MINUTELY, **fields}
-
-
-def test_one_call_creates_five_thousand_schedules(dynbeat):
-    made = dynbeat.schedules.create_many(new(number) for number in range(5_000))
-    assert len(made) == 5_000
-
-    assert dynbeat.schedules.for_owner("u4999").get("n").task == "t"
 
 
 @pytest.mark.parametrize("text", ["a\x00b", "a\\u0000b", "요약", "\U0001f642"])
@@ -144,25 +136,6 @@ def test_an_existing_name_leaves_the_callers_transaction_usable(dynbeat, mine):
     assert [schedule.name for schedule in mine.list()] == ["m", "n"]
 
 
-def test_a_query_sees_the_changes_of_its_own_transaction(dynbeat, mine):
-    with Session(dynbeat.context.database.engine) as session:
-        mine.bound(session=session).create("n", task="t", trigger=MINUTELY)
-
-        assert mine.bound(session=session).get("n").name == "n"
-        assert len(mine.bound(session=session).list()) == 1
-        assert len(mine.bound(session=session).upcoming("n")) == 5
-        session.rollback()
-
-    with pytest.raises(NotFoundError):
-        mine.get("n")
-
-
-@pytest.mark.parametrize("many", [[5], {"owner": "a"}])
-def test_a_value_that_is_not_a_schedule_is_rejected_with_its_index(dynbeat, many):
-    with pytest.raises(InvalidArgumentError, match="schedule 0 of create_many"):
-        dynbeat.schedules.create_many(many)
-
-
 @contextlib.contextmanager
 def deadlock_of(engine):
     """Let the next INSERT of the name "first" and then "last" be the victim of a deadlock."""
@@ -223,28 +196,6 @@ def test_a_deadlock_in_the_callers_transaction_says_that_all_of_it_is_rolled_bac
 
     assert "1213" in str(caught.value.__cause__)
     assert [each.enabled for each in crowded.schedules.list(owner="u")] == [True]
-
-
-def test_it_returns_what_it_made_in_order(dynbeat):
-    names = [f"n{number}" for number in range(5)]
-    many = [{"owner": "user:7", "name": name, "task": "t", "trigger": "@daily"} for name in names]
-
-    made = dynbeat.schedules.create_many(reversed(many))
-
-    theirs = dynbeat.schedules.for_owner("user:7")
-    assert list(made) == [theirs.get(name) for name in reversed(names)]
-    assert list(made[1:3]) == [theirs.get("n3"), theirs.get("n2")]
-
-
-def test_an_owner_creates_only_its_own(mine):
-    new = {"name": "n", "task": "t", "trigger": "@daily"}
-
-    (made,) = mine.create_many([new])
-    with pytest.raises(InvalidArgumentError, match="schedule 0 of create_many: owner = 'user:7'"):
-        mine.create_many([{**new, "name": "m", "owner": "user:7"}])
-
-    assert made == mine.get("n")
-    assert mine.create_many([{**new, "name": "o", "owner": mine.owner}])[0].owner == mine.owner
 
 
 @each_database

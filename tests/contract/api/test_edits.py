@@ -10,7 +10,6 @@ from celery_dynbeat import (
     ConflictError,
     Every,
     InvalidArgumentError,
-    NotFoundError,
     Once,
 )
 from tests.support.applications import MINUTELY, START, application
@@ -24,15 +23,6 @@ def statuses(mine):
 @pytest.fixture
 def made(mine):
     return mine.create("n", task="t", trigger=MINUTELY, queue="q", args=[1])
-
-
-def test_a_new_trigger_sets_the_next_fire_time_from_now(mine, clock, made):
-    clock.advance(timedelta(seconds=90))
-
-    edited = mine.update("n", trigger=Every(300))
-
-    assert edited.next_run_at == clock.now() + timedelta(seconds=300)
-    assert edited.version == made.version + 1
 
 
 @pytest.mark.parametrize(
@@ -52,28 +42,6 @@ def test_values_that_are_equal_in_python_but_not_in_json_are_an_edit(mine, field
     assert repr(getattr(edited, field)) == repr(getattr(mine.get("a"), field)) == repr(after)
     assert repr(mine.changes("a")[0].after[field]) == repr(after)
     assert mine.update("a", **{field: after}).version == edited.version
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"task": "u"},
-        {"args": [2]},
-        {"kwargs": {"a": 1}},
-        {"queue": "other"},
-        {"description": "new"},
-        {"tags": ["x"]},
-        {"expires_after": 5},
-        {"catch_up": "all"},
-    ],
-)
-def test_other_edits_do_not_move_the_next_run(mine, clock, made, change):
-    clock.advance(timedelta(seconds=90))
-
-    edited = mine.update("n", **change)
-
-    assert edited.next_run_at == made.next_run_at
-    assert edited.version == made.version + 1
 
 
 @pytest.mark.parametrize("call", ["update", "upsert"])
@@ -97,12 +65,6 @@ def test_an_edit_with_the_same_values_changes_nothing(mine, clock, made):
     assert mine.get("n") == made
 
 
-def test_a_queue_changes_only_its_entry_of_the_options(mine):
-    mine.create("n", task="t", trigger=MINUTELY, queue="a", options={"time_limit": 3})
-
-    assert mine.update("n", queue="b").options == {"queue": "b", "time_limit": 3}
-
-
 def test_an_edit_of_an_older_version_is_rejected(mine, made):
     mine.update("n", task="u", expected_version=made.version)
 
@@ -113,36 +75,6 @@ def test_an_edit_of_an_older_version_is_rejected(mine, made):
     assert caught.value.params["expected_version"] == 1
     assert caught.value.params["version"] == 2
     assert mine.get("n").task == "u"
-
-
-def test_an_edit_cannot_set_end_at_to_the_past(mine, clock):
-    made = mine.create("n", task="t", trigger=MINUTELY, end_at=START + timedelta(hours=1))
-    clock.move_to(START + timedelta(minutes=30))
-    for past in (START + timedelta(minutes=30), START + timedelta(minutes=1)):
-        with pytest.raises(InvalidArgumentError, match="lies in the past") as caught:
-            mine.update("n", end_at=past)
-        assert (caught.value.field, caught.value.code) == ("end_at", "past")
-    # An end that has passed since it was set does not prevent another edit.
-    clock.move_to(made.end_at + timedelta(hours=1))
-    assert mine.update("n", end_at=made.end_at, description="d").description == "d"
-
-
-@pytest.mark.usefixtures("made")
-def test_an_edit_cannot_set_end_at_before_start_at(mine):
-    mine.update("n", start_at=START + timedelta(days=2))
-
-    with pytest.raises(InvalidArgumentError) as caught:
-        mine.update("n", end_at=START + timedelta(days=1))
-
-    assert caught.value.field == "end_at"
-
-
-@pytest.mark.parametrize("call", ["update", "pause", "resume", "delete", "get", "run_now"])
-def test_a_missing_schedule_raises_not_found(mine, call):
-    with pytest.raises(NotFoundError) as caught:
-        getattr(mine, call)("nothing")
-
-    assert (caught.value.owner, caught.value.name) == ("user:42", "nothing")
 
 
 @pytest.mark.parametrize("call", ["pause", "resume", "delete"])
@@ -165,13 +97,6 @@ def test_upsert_moves_a_one_off_and_revokes_its_run_that_has_not_started(mine, c
     clock.move_to(START + timedelta(minutes=9))
     beat.run_until_idle()
     assert statuses(mine) == ["revoked", "sent"]
-
-
-def test_upsert_keeps_the_fields_that_are_not_given(mine, made):
-    edited = mine.upsert("n", task="u", trigger=MINUTELY)
-
-    assert (edited.task, edited.args, edited.options) == ("u", [1], {"queue": "q"})
-    assert edited.next_run_at == made.next_run_at
 
 
 @pytest.mark.usefixtures("made")
@@ -198,36 +123,6 @@ def test_a_pause_revokes_unstarted_runs_except_manual_runs(mine, clock, beat, se
 
 
 @pytest.mark.usefixtures("made")
-def test_a_resume_sets_the_next_fire_time_from_now_and_sends_no_missed_run(mine, clock, beat, sent):
-    mine.pause("n")
-    clock.advance(timedelta(hours=1, seconds=5))
-
-    resumed = mine.resume("n")
-    beat.run_until_idle()
-
-    assert resumed.next_run_at == START + timedelta(hours=1, minutes=1)
-    assert (resumed.enabled, resumed.paused_reason, sent) == (True, None, [])
-
-
-def test_a_one_off_whose_instant_passed_during_a_pause_is_finished(mine, clock):
-    mine.create("once", task="t", trigger=Once(START + timedelta(minutes=1)))
-    mine.pause("once")
-    clock.advance(timedelta(minutes=2))
-
-    resumed = mine.resume("once")
-
-    assert (resumed.next_run_at, resumed.finished_at) == (None, clock.now())
-
-
-@pytest.mark.usefixtures("made")
-def test_an_edit_of_a_paused_schedule_does_not_resume_it(mine):
-    mine.pause("n")
-
-    assert mine.update("n", trigger=Every(5)).next_run_at is None
-    assert mine.resume("n").next_run_at == START + timedelta(seconds=5)
-
-
-@pytest.mark.usefixtures("made")
 def test_a_delete_revokes_unstarted_runs_and_keeps_the_history(mine, clock, beat):
     clock.advance(timedelta(minutes=1))
     beat.run_until_idle()
@@ -238,46 +133,6 @@ def test_a_delete_revokes_unstarted_runs_and_keeps_the_history(mine, clock, beat
     assert statuses(mine) == ["revoked", "revoked"]
     assert {run.schedule_id for run in mine.runs("n")} == {None}
     assert not mine.list()
-
-
-def test_run_now_does_not_change_the_schedule_and_two_calls_create_two_runs(mine, beat, sent, made):
-    first, second = mine.run_now("n"), mine.run_now("n")
-
-    beat.run_until_idle()
-
-    assert sorted(run.run_id for run in sent) == sorted([first.id, second.id])
-    assert (first.origin, first.status, first.fire_at) == ("manual", "pending", START)
-    assert second.fire_at == START + timedelta(microseconds=1)
-    assert mine.get("n") == made
-
-
-def test_none_removes_a_queue(mine):
-    mine.create("n", task="t", trigger=MINUTELY, queue="mail", priority=3)
-
-    changed = mine.update("n", queue=None)
-
-    assert changed.options == {"priority": 3}
-
-
-@pytest.mark.parametrize("reason", [5, "x" * 5_000])
-def test_an_invalid_reason_is_rejected_with_its_field(mine, reason):
-    mine.create("n", task="t", trigger=MINUTELY)
-
-    with pytest.raises(InvalidArgumentError) as caught:
-        mine.pause("n", reason=reason)
-
-    assert caught.value.field == "reason"
-    assert mine.get("n").enabled
-
-
-def test_a_time_that_has_passed_when_it_is_edited_is_rejected(mine, clock):
-    mine.create("digest", task="t", trigger=MINUTELY)
-    clock.advance(timedelta(hours=1))
-
-    with pytest.raises(InvalidArgumentError, match="never fire") as caught:
-        mine.update("digest", trigger=Once(START + timedelta(minutes=1)))
-
-    assert f"it is {clock.now():%Y-%m-%d %H:%M} UTC now" in str(caught.value)
 
 
 EDITS = {

@@ -6,7 +6,6 @@ import pytest
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import InvalidArgumentError
 from celery_dynbeat.api import owner, schedules
 from celery_dynbeat.common.alert_kinds import WORDS, AlertKind
 from celery_dynbeat.common.states import Status
@@ -88,29 +87,6 @@ def test_only_the_record_of_the_erasure_is_left(dynbeat, filled, session, within
     assert deleted[-1] >= 20
 
 
-@each_database
-def test_a_rollback_by_the_caller_keeps_everything(dynbeat, filled, session):
-    before = everything(dynbeat)
-    dynbeat.schedules.bound(session=session).delete_owner(filled.owner, erase_history=True)
-    session.rollback()
-
-    assert everything(dynbeat) == before
-
-
-@each_database
-def test_the_rows_of_other_owners_stay(dynbeat, filled):
-    before = everything(dynbeat)
-    others = [dynbeat.schedules.for_owner(owner) for owner in ("user:421", "USER:42", "")]
-    for other in others:
-        other.create("a", task="t", trigger=MINUTELY)
-        other.run_now("a")
-    theirs = everything(dynbeat) - before
-
-    dynbeat.schedules.delete_owner(filled.owner, erase_history=True)
-
-    assert theirs <= everything(dynbeat)
-
-
 def test_an_interrupted_erasure_leaves_no_schedule_that_fires_and_can_be_repeated(
     dynbeat, filled, beat, sent, clock
 ):
@@ -167,18 +143,6 @@ def test_messages_of_erased_runs_are_refused_and_a_running_task_ends(
     for status in (Status.FAILED, Status.SUCCEEDED):
         worker.finish(running, status)
     assert count(dynbeat, Run) == 0
-
-
-def test_an_owner_without_rows_is_recorded(dynbeat, mine):
-    assert dynbeat.schedules.delete_owner(mine.owner, erase_history=True) == 0
-    assert [change.action for change in mine.changes()] == ["erase"]
-
-
-@pytest.mark.parametrize(("field", "value"), [("erase_history", "yes"), ("progress", 5)])
-def test_an_invalid_argument_is_refused(dynbeat, field, value):
-    with pytest.raises(InvalidArgumentError) as caught:
-        dynbeat.schedules.delete_owner("user:42", **{field: value})
-    assert caught.value.field == field
 
 
 def test_an_export_has_each_row_of_the_owner_once(dynbeat, filled, session, monkeypatch):

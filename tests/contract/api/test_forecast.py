@@ -1,6 +1,5 @@
 """forecast(): the runs of each minute and queue, compared with those that a beat sends."""
 
-import asyncio
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -11,7 +10,6 @@ from celery_dynbeat import (
     AnyOf,
     Cron,
     Every,
-    InvalidArgumentError,
     Once,
     RRule,
     Solar,
@@ -24,7 +22,6 @@ from tests.support.applications import (
     MINUTELY,
     START,
     application,
-    async_application,
     execute,
 )
 from tests.support.suites import each_database
@@ -157,24 +154,6 @@ def test_runs_are_counted_by_hour_and_queue_for_all_owners_or_one(dynbeat, mine,
     assert forecast(since=START - HOUR) == forecast()
 
 
-def test_a_held_schedule_counts_at_its_fire_times(mine, forecast):
-    mine.create("n", task="t", trigger=timedelta(hours=1))
-    mine.hold()
-
-    assert forecast() == [(1, "celery", 1), (2, "celery", 1)]
-
-
-def test_skipped_fire_times_are_left_out_and_an_overdue_schedule_runs_now(mine, clock, forecast):
-    mine.create("n", task="t", trigger=timedelta(minutes=30))
-    mine.create("due", task="t", trigger=Cron("15 9,11 * * *"))
-    mine.skip("n", START + HOUR)
-    mine.create("once", task="t", trigger=Once(START + HOUR))
-    mine.skip("once", START + HOUR)
-    clock.advance(20 * MINUTE)
-
-    assert forecast() == [(0, "celery", 2), (1, "celery", 1), (2, "celery", 3)]
-
-
 def test_a_schedule_that_cannot_be_read_has_no_run_after_the_next_one(dynbeat, mine, forecast):
     mine.create("n", task="t", trigger=timedelta(minutes=30))
     execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'x'")
@@ -216,28 +195,3 @@ def test_more_schedules_than_are_counted_are_a_lower_bound(dynbeat, monkeypatch)
 
     assert (found.total, found.is_at_least) == (10, True)
     assert (found.busiest_at, found.busiest_runs) == (START + HOUR, 10)
-
-
-@pytest.mark.parametrize("call", [{"per": "day"}, {"until": START}, {"queue": ""}, {"owner": 1}])
-def test_an_invalid_argument_is_refused_with_its_field(dynbeat, call):
-    with pytest.raises(InvalidArgumentError) as refused:
-        dynbeat.schedules.forecast(**call)
-    assert refused.value.field in call
-
-
-def test_a_forecast_covers_at_most_1440_minutes_or_hours(dynbeat):
-    dynbeat.schedules.forecast(per="hour", until=START + timedelta(days=60))
-    with pytest.raises(InvalidArgumentError, match="must be after since"):
-        dynbeat.schedules.forecast(until=START + timedelta(days=1, minutes=1))
-
-
-def test_a_forecast_of_asyncio_is_the_same(sqlite_url):
-    async def both():
-        async with async_application(sqlite_url) as dynbeat:
-            mine = dynbeat.schedules.for_owner("user:42")
-            await mine.create("n", task="t", trigger=timedelta(minutes=20))
-            return await mine.forecast(), dynbeat.sync.schedules.forecast(owner="user:42")
-
-    awaited, called = asyncio.run(both())
-    assert awaited == called
-    assert [row.runs for row in awaited.rows] == [1, 1]

@@ -6,8 +6,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import update
 
-from celery_dynbeat import InvalidArgumentError, NotFoundError
-from celery_dynbeat.common.run_ids import new_run_id
+from celery_dynbeat import InvalidArgumentError
 from celery_dynbeat.db.models import Run
 from celery_dynbeat.store import scans
 from tests.support.applications import MINUTELY, START, execute
@@ -61,26 +60,11 @@ def test_the_pages_of_an_owner_contain_each_run_once(mine, history):
         assert pages[-1]
 
 
-@pytest.mark.usefixtures("history")
-@each_database
-def test_the_pages_of_a_schedule_contain_each_run_once(mine):
-    for limit in (1, 2, 5, 6):
-        pages = all_pages(lambda **how: mine.runs("a", **how), limit=limit)
-
-        times = [run.fire_at for page in pages for run in page]
-        assert times == [START + minutes * MINUTE for minutes in (5, 4, 3, 2, 1)], limit
-
-
 def test_the_pages_of_all_owners_contain_each_run_once_newest_first(dynbeat, history):
     for limit in (1, 4, 15):
         pages = all_pages(dynbeat.schedules.runs, limit=limit)
 
         assert ids(pages) == sorted(history, reverse=True), limit
-
-
-@pytest.mark.usefixtures("history")
-def test_all_owners_limited_to_one_are_the_runs_of_that_owner(dynbeat, mine):
-    assert dynbeat.schedules.runs(owner=mine.owner, limit=4) == mine.runs(limit=4)
 
 
 @pytest.mark.usefixtures("history")
@@ -144,30 +128,6 @@ def test_the_cursor_of_another_order_is_rejected(dynbeat, mine):
                 assert caught.value.field == "after"
 
 
-def test_a_run_is_found_by_its_id(dynbeat, mine, theirs, history):
-    for run in history.values():
-        found = (mine if run.owner == mine.owner else theirs).get_run(run.id)
-        assert found == dynbeat.schedules.get_run(run.id.upper()) == run
-
-
-def test_the_run_of_another_owner_is_not_found(dynbeat, mine):
-    mine.create("n", task="t", trigger=MINUTELY)
-    run = mine.run_now("n")
-
-    for owner in ("user:41", "user:4", "", "User:42"):
-        with pytest.raises(NotFoundError, match=run.id) as caught:
-            dynbeat.schedules.for_owner(owner).get_run(run.id)
-        assert (caught.value.owner, caught.value.name) == (owner, run.id)
-
-
-def test_a_run_that_does_not_exist_is_not_found(dynbeat, mine):
-    run_id = new_run_id(START)
-
-    for call in (mine.get_run, dynbeat.schedules.get_run):
-        with pytest.raises(LookupError, match=run_id):
-            call(run_id)
-
-
 @pytest.mark.parametrize("run_id", ["", "nonsense", None, 5, b"x", "{" * 100])
 def test_a_text_that_is_not_an_id_is_rejected(mine, run_id):
     with pytest.raises(InvalidArgumentError) as caught:
@@ -198,27 +158,6 @@ def test_an_invalid_filter_is_rejected(dynbeat, mine, field, value):
         with pytest.raises(InvalidArgumentError) as caught:
             call(**{field: value})
         assert caught.value.field == field
-
-
-def test_an_unknown_status_names_a_similar_one(mine):
-    with pytest.raises(InvalidArgumentError, match="did you mean 'failed'"):
-        mine.runs(status="fail")
-
-
-def test_a_rerun_shows_the_fire_time_of_its_original(dynbeat, mine):
-    mine.create("n", task="t", trigger=MINUTELY)
-    original, run = mine.run_now("n"), new_run_id(START)
-    execute(
-        dynbeat,
-        "INSERT INTO dynbeat_run (id, owner, name, task, fire_at, nominal_at, rerun_of,"
-        f" status, origin) VALUES ('{run}', 'user:42', 'n', 't', '2026-11-22 08:00:00.000001',"
-        f" '2026-11-22 08:00:00', '{original.id}', 'pending', 'rerun')",
-    )
-
-    found = mine.get_run(run)
-
-    assert (found.rerun_of, found.fire_at.microsecond) == (original.id, 0)
-    assert found.to_dict()["rerun_of"] == original.id
 
 
 UNFINISHED = ("pending", "sent", "running", "retrying")
@@ -318,15 +257,6 @@ def test_the_pages_continue_when_the_unfinished_runs_become_many_or_few(
         assert sorted([*ids([page]), *ids(rest)], reverse=True) == mixed
 
 
-def test_the_cursor_of_a_list_by_schedule_needs_the_same_filter(dynbeat, mine, mixed, monkeypatch):
-    monkeypatch.setattr(scans, "MAX_SCANNED", len(mixed) - 1)
-    cursor = dynbeat.schedules.runs(status="sent", limit=1).cursor
-
-    for call, status in ((dynbeat.schedules.runs, "failed"), (mine.runs, "sent")):
-        with pytest.raises(InvalidArgumentError, match="order"):
-            call(status=status, after=cursor)
-
-
 @pytest.mark.usefixtures("mixed")
 @each_database
 def test_a_count_is_the_number_of_listed_runs(dynbeat, mine):
@@ -354,12 +284,3 @@ def test_a_count_ends_at_its_limit(dynbeat, mine, monkeypatch):
     # Of the newest five.
     newest = [run.task for run in dynbeat.schedules.runs(limit=5)]
     assert str(dynbeat.schedules.count_runs(task="u")) == f"{newest.count('u')}+"
-
-
-def test_a_count_rejects_an_invalid_filter(dynbeat, mine):
-    for call in (mine.count_runs, dynbeat.schedules.count_runs):
-        with pytest.raises(InvalidArgumentError) as caught:
-            call(status="odd")
-        assert caught.value.field == "status"
-    with pytest.raises(InvalidArgumentError):
-        mine.count_runs("")

@@ -10,7 +10,7 @@ from sqlalchemy import event
 
 from celery_dynbeat import HoldInfo, InvalidArgumentError
 from celery_dynbeat.store import holds
-from tests.support.applications import MINUTELY, START, execute
+from tests.support.applications import MINUTELY, START
 from tests.support.ended_runs import end, start
 from tests.support.suites import each_database
 
@@ -69,15 +69,6 @@ def test_two_first_calls_at_the_same_time_make_one_hold(dynbeat, mine, scope):
     assert len(calls.holds()) == 1
     assert calls.release() is not None
     assert calls.holds() == []
-
-
-def test_any_actor_releases_a_hold(mine):
-    made = mine.bound(actor="alice").hold(reason="a")
-
-    assert mine.bound(actor="bob").release() == made
-
-    assert mine.holds() == []
-    assert [change.actor for change in mine.changes(action="release")] == ["bob"]
 
 
 def test_a_hold_after_the_end_of_the_old_one_is_a_new_one(mine, clock):
@@ -147,30 +138,6 @@ def test_the_counts_of_a_hold_are_bounded(dynbeat, mine, monkeypatch):
     assert [str(hold.schedules) for hold in mine.holds()] == ["2+", "2+"]
 
 
-def test_release_without_a_hold_returns_nothing(dynbeat, mine):
-    assert mine.release() is None
-    assert dynbeat.schedules.release() is None
-
-
-def test_an_owner_sees_its_holds_and_those_of_everything_only(dynbeat, mine):
-    other = dynbeat.schedules.for_owner("user:43")
-    everything = dynbeat.schedules.hold(reason="incident")
-    of_mine, of_other = mine.hold(reason="a"), other.hold(reason="b")
-
-    assert without_counts(mine.holds()) == [everything, of_mine]
-    assert without_counts(other.holds()) == [everything, of_other]
-    assert without_counts(dynbeat.schedules.holds()) == [everything, of_mine, of_other]
-
-
-def test_a_release_of_one_scope_leaves_the_others(dynbeat, mine):
-    everything, of_mine = dynbeat.schedules.hold(reason="i"), mine.hold(reason="a")
-
-    assert mine.release() == of_mine
-    mine.hold(reason="a")
-    assert dynbeat.schedules.release() == everything
-    assert [hold.owner for hold in dynbeat.schedules.holds()] == ["user:42"]
-
-
 def test_holds_returns_pages(dynbeat):
     made = [dynbeat.schedules.for_owner(f"user:{n}").hold(reason="r") for n in range(5)]
 
@@ -207,51 +174,3 @@ def test_an_invalid_hold_is_rejected(mine, given, field, rule):
 
     assert raised.value.field == field
     assert mine.holds() == []
-
-
-@pytest.mark.parametrize(
-    ("call", "field"),
-    [
-        (lambda schedules: schedules.holds(limit=0), "limit"),
-        (lambda schedules: schedules.holds(after="1"), "after"),
-    ],
-)
-def test_an_invalid_argument_is_named(dynbeat, call, field):
-    with pytest.raises(InvalidArgumentError) as raised:
-        call(dynbeat.schedules)
-
-    assert raised.value.field == field
-
-
-def test_a_hold_and_a_release_join_the_callers_transaction(dynbeat, mine):
-    with dynbeat.context.database._session() as session:
-        mine.bound(session=session).hold(reason="r")
-        assert len(mine.bound(session=session).holds()) == 1
-        session.rollback()
-    assert mine.holds() == []
-
-    made = mine.hold(reason="r")
-    with dynbeat.context.database._session() as session:
-        assert mine.bound(session=session).release() == made
-        session.rollback()
-    assert without_counts(mine.holds()) == [made]
-
-
-def test_delete_owner_deletes_its_holds(dynbeat, mine):
-    everything = dynbeat.schedules.hold(reason="i")
-    mine.create("n", task="t", trigger=MINUTELY)
-    mine.hold(reason="r")
-
-    dynbeat.schedules.delete_owner("user:42")
-
-    assert without_counts(dynbeat.schedules.holds()) == [everything]
-
-
-def test_a_hold_changes_no_row_of_a_schedule_and_get_shows_it_as_held(dynbeat, mine):
-    mine.create("n", task="t", trigger=MINUTELY)
-    before = mine.get("n")
-
-    mine.hold(reason="r")
-
-    assert mine.get("n") == replace(before, is_held=True, next_run_at=None)
-    assert execute(dynbeat, "UPDATE dynbeat_schedule SET id = id WHERE held_at IS NOT NULL") == 0

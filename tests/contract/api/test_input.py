@@ -6,20 +6,15 @@ from functools import partial
 from zoneinfo import ZoneInfo
 
 import pytest
-from celery.schedules import crontab
 from django.utils.functional import lazystr
-from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import scoped_session, sessionmaker
 
 from celery_dynbeat import (
     ConfigurationError,
-    Cron,
     Dynbeat,
     Every,
     InvalidArgumentError,
     InvalidTriggerError,
-    Once,
 )
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.process.task_names import MAX_WARNED
@@ -40,117 +35,6 @@ def send(dynbeat):
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ("0 9 * * mon-fri", Cron("0 9 * * mon-fri", timezone="UTC")),
-        ("PT5M", Every(300)),
-        (timedelta(minutes=5), Every(300)),
-        (START + MINUTE, Once(START + MINUTE)),
-        (crontab(minute=0), Cron("0 * * * *", timezone="UTC")),
-    ],
-    ids=repr,
-)
-def test_each_call_accepts_each_type_of_trigger(dynbeat, mine, send, given, expected):
-    mine.create("a", task=send, trigger=given)
-    mine.upsert("b", task=send, trigger=given)
-    mine.create("c", task="t", trigger=Every(7))
-    mine.update("c", task=send, trigger=given)
-    dynbeat.schedules.create_many(
-        [{"owner": "user:42", "name": "d", "task": send, "trigger": given}]
-    )
-
-    assert [(each.trigger, each.task) for each in mine.list()] == [(expected, "mail.send")] * 4
-
-
-def test_an_invalid_trigger_string_is_rejected_with_its_field(dynbeat, mine):
-    with pytest.raises(InvalidTriggerError) as refusal:
-        mine.create("n", task="t", trigger="0 25 * * *")
-    with pytest.raises(InvalidTriggerError, match="schedule 0 of create_many: hour") as numbered:
-        dynbeat.schedules.create_many([{"name": "n", "task": "t", "trigger": "0 25 * * *"}])
-
-    assert (refusal.value.field, numbered.value.field) == ("hour", "hour")
-    assert not dynbeat.schedules.list()
-
-
-@pytest.mark.parametrize("call", ["create", "create_many"])
-def test_a_schedule_can_be_created_paused(dynbeat, mine, clock, beat, sent, call):
-    new = {"task": "t", "trigger": MINUTELY, "enabled": False}
-    with dynbeat.acting(actor="alice", reason="not yet paid"):
-        if call == "create":
-            mine.create("n", **new)
-        else:
-            dynbeat.schedules.create_many([{"owner": "user:42", "name": "n", **new}])
-    made = mine.get("n")
-    clock.advance(2 * MINUTE)
-    beat.run_until_idle()
-
-    assert (made.enabled, made.paused_reason, made.next_run_at) == (False, "not yet paid", None)
-    assert sent == []
-    assert mine.resume("n").next_run_at == clock.now() + MINUTE
-    assert [(run.status, run.fire_count) for run in mine.runs("n")] == [("skipped", 2)]
-
-
-@pytest.mark.parametrize(
-    ("call", "given", "field", "reason"),
-    [
-        ("create", {"enabled": 1}, "enabled", "True or False"),
-        ("create", {"paused_reason": "why"}, "paused_reason", "call pause\\(reason="),
-        ("create", {"paused_until": START}, "paused_until", "call pause\\(until="),
-        ("upsert", {"enabled": False}, "enabled", "pause\\(\\) and resume"),
-        ("update", {"enabled": False}, "enabled", "call pause\\(\\) or resume"),
-        ("update", {"name": "other"}, "name", "does not rename a schedule; call rename"),
-        ("update", {"expected_version": "1"}, "expected_version", "read as .version"),
-        ("update", {"session": "x"}, "session", r"for_owner\(owner, session=...\)"),
-        ("create", {"actor": "ann"}, "actor", r"for_owner\(owner, actor=...\)"),
-        ("update", {"priority": 300}, "priority", "from 0 to 255 .*Redis 0 to 9"),
-        ("update", {"queue": 5}, "queue", "must be a string"),
-        ("update", {"options": {"priority": 300}}, "options['priority']", "from 0 to 255"),
-        ("update", {"options": {"expires": 60}}, "options['expires']", "expires_after="),
-        ("update", {"options": {"eta": START}}, "options", "JSON"),
-        ("update", {"options": {"eta": "x"}}, "options['eta']", "start_at="),
-        ("update", {"options": {"link": "x"}}, "options['link']", "write a task that starts"),
-        ("update", {"options": {"ques": "x"}}, "options['ques']", "did you mean queue"),
-        ("update", {"eta": START}, "eta", "start_at="),
-        ("update", {"countdown": 5}, "countdown", "Once.after"),
-        ("update", {"expires": START}, "expires", "end_at .*expires_after"),
-        ("create", {"crontab": "0 9 * * *"}, "crontab", "use trigger: a string"),
-        ("update", {"interval": 60}, "interval", "use trigger: a string"),
-        ("create", {"options": {"serializer": "pickle"}}, "options['serializer']", "accept_cont"),
-        ("update", {"options": {"serializer": "yaml"}}, "options['serializer']", "accept_content"),
-        ("update", {"serializer": "json"}, "serializer", "options={'serializer': "),
-        ("create", {"end_at": START - MINUTE}, "end_at", "lies in the past"),
-    ],
-)
-def test_an_invalid_argument_is_named_with_the_fix(sqlite_url, clock, call, given, field, reason):
-    with application(sqlite_url, clock=clock) as dynbeat:
-        mine = dynbeat.schedules.for_owner("user:42")
-        mine.create("n", task="t", trigger=MINUTELY)
-        arguments = given if call == "update" else {"task": "t", "trigger": MINUTELY, **given}
-
-        with pytest.raises(InvalidArgumentError, match=reason) as refusal:
-            getattr(mine, call)("n" if call == "update" else "new", **arguments)
-
-        assert refusal.value.field == field
-        assert [(each.name, each.version) for each in mine.list()] == [("n", 1)]
-
-
-def test_a_serializer_that_only_workers_register_is_no_error(sqlite_url, clock):
-    with application(sqlite_url, clock=clock) as dynbeat:
-        dynbeat.app.conf.accept_content = ["json", "serializer-of-the-workers"]
-        mine = dynbeat.schedules.for_owner("user:42")
-
-        mine.create("n", task="t", trigger=MINUTELY, options={"serializer": "json"})
-        with pytest.raises(InvalidArgumentError, match="accept_content"):
-            mine.update("n", options={"serializer": "pickle"})
-
-
-def test_update_accepts_the_name_as_a_keyword(mine):
-    mine.create(name="n", task="t", trigger=MINUTELY)
-
-    assert mine.update(name="n", task="u").task == "u"
-
-
-@pytest.mark.parametrize(
     ("session", "reason"),
     [("x", "must be a sqlalchemy.orm.Session"), (AsyncSession(), "await session.run_sync")],
 )
@@ -160,23 +44,6 @@ def test_only_a_session_can_be_bound(dynbeat, session, reason):
     with pytest.raises(InvalidArgumentError, match=reason) as refusal:
         mine.get("n")
     assert refusal.value.field == "session"
-
-
-def test_a_scoped_session_is_accepted(sqlite_url, clock):
-    engine = create_engine(sqlite_url)
-    with application(sqlite_url, clock=clock, engine=engine) as dynbeat:
-        dynbeat.context.prepare()
-        mine = dynbeat.schedules.for_owner("user:42")
-        session = scoped_session(sessionmaker(engine))
-
-        mine.bound(session=session).create("kept", task="t", trigger=MINUTELY)
-        session.commit()
-        mine.bound(session=session).create("undone", task="t", trigger=MINUTELY)
-        session.rollback()
-        session.remove()
-
-        assert [each.name for each in mine.list()] == ["kept"]
-    engine.dispose()
 
 
 def test_an_asynchronous_engine_is_rejected_with_the_fix(dynbeat):
@@ -241,31 +108,6 @@ def test_the_number_of_warnings_for_each_process_is_bounded(dynbeat, warnings):
         dynbeat.context.task_names.warn_if_unknown(f"t{number}")
 
     assert len(warnings()) == MAX_WARNED
-
-
-def test_an_unreadable_task_registry_does_not_prevent_a_create(dynbeat, mine, caplog):
-    @dynbeat.app.task(name="broken", base="no.such.Base", shared=False)
-    def broken():
-        """Fail when Celery creates it."""
-
-    mine.create("a", task="t", trigger=MINUTELY)
-
-    assert mine.get("a").task == "t"
-    assert "cannot be read" in caplog.text
-
-
-def test_the_h_of_a_returned_trigger_has_the_values_of_its_schedule(mine, clock, beat, sent):
-    trigger = Cron("H H * * *", timezone="Asia/Seoul")
-    made = mine.create("digest", task="t", trigger=trigger)
-    clock.move_to(made.next_run_at)
-    beat.run_until_idle()
-
-    read = mine.get("digest").trigger
-
-    assert (read.spec, read.timezone) == (trigger.spec, "Asia/Seoul")
-    assert read.next_after(START) == sent[0].fire_at
-    assert mine.list()[0].trigger.next_after(START) == sent[0].fire_at
-    assert mine.update("digest", trigger=read).version == made.version
 
 
 @pytest.fixture

@@ -7,14 +7,13 @@ import pytest
 from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import Every, InvalidArgumentError, LimitError, Usage
+from celery_dynbeat import Every, LimitError, Usage
 from celery_dynbeat.db.models import Owner
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, application
 from tests.support.suites import each_database
 
 OWNER, OTHER = "org:7/user:42", "org:7/user:43"
-SETTING = "dynbeat_owner_limits: max_schedules"
 
 
 def new(owner, name, *, trigger=MINUTELY, task="t"):
@@ -88,40 +87,6 @@ def test_usage_shows_used_and_limit_of_the_owner(limited):
     assert dynbeat.schedules.usage(OTHER).max_schedules == 5
 
 
-def test_without_limits_usage_only_counts(limited):
-    dynbeat = limited()
-    create(dynbeat, "", "n")
-
-    usage = dynbeat.schedules.for_owner("").usage()
-
-    assert (usage.schedules, usage.max_schedules, usage.remaining) == (1, None, None)
-
-
-def test_usage_needs_the_name_of_an_owner_and_only_the_own_one(limited):
-    schedules = limited().schedules
-
-    for call in (schedules.usage, lambda: schedules.for_owner(OWNER).usage(OTHER)):
-        with pytest.raises(InvalidArgumentError) as caught:
-            call()
-        assert caught.value.field == "owner"
-
-
-def test_the_interval_of_the_owner_is_checked_and_named(limited):
-    dynbeat = limited(owner_limits={OWNER: {"min_interval": 300}})
-    mine = dynbeat.schedules.for_owner(OWNER)
-
-    with pytest.raises(InvalidArgumentError) as caught:
-        mine.create("n", task="t", trigger=MINUTELY)
-
-    assert "dynbeat_owner_limits: min_interval of owner 'org:7/user:42' = 300 s" in str(
-        caught.value
-    )
-    assert mine.create("n", task="t", trigger=Every(300)).name == "n"
-    assert create(dynbeat, "user:1", "n").name == "n"
-    with pytest.raises(InvalidArgumentError, match="of owner 'org:7/user:42'"):
-        mine.update("n", trigger=Every(299))
-
-
 def test_beat_skips_fire_times_that_are_closer_than_the_owners_limit(limited, clock):
     for owner in (OWNER, "user:1"):
         create(limited(), owner, "n")
@@ -133,19 +98,6 @@ def test_beat_skips_fire_times_that_are_closer_than_the_owners_limit(limited, cl
 
     assert [run.owner for run in beat.publisher.sent].count(OWNER) == 2
     assert [run.owner for run in beat.publisher.sent].count("user:1") == 4
-
-
-def test_beat_quarantines_a_task_that_the_plan_no_longer_allows(limited, clock):
-    create(limited(), OWNER, "n")
-    dynbeat = limited(owner_limits={OWNER: {"allowed_tasks": ["mail.*"]}})
-    clock.advance(timedelta(minutes=1))
-
-    ManualBeat(dynbeat).run_until_idle()
-
-    error = dynbeat.schedules.for_owner(OWNER).get("n").error
-    assert "dynbeat_owner_limits: allowed_tasks of owner 'org:7/user:42' = ['mail.*']" in error
-    with pytest.raises(InvalidArgumentError, match="of owner 'org:7/user:42'"):
-        dynbeat.schedules.for_owner(OWNER).run_now("n")
 
 
 def test_a_function_that_fails_quarantines_nothing_and_fails_the_call(limited, clock):

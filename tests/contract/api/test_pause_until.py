@@ -1,14 +1,12 @@
 """A pause with an end: beat resumes the schedule at that instant, without its missed fire times."""
 
-import json
 from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import Cron, InvalidArgumentError, Once
+from celery_dynbeat import InvalidArgumentError
 from celery_dynbeat.beat import fairness
-from celery_dynbeat.insights.explain.reading import explain
-from tests.support.applications import MINUTELY, START, execute
+from tests.support.applications import MINUTELY, START
 from tests.support.suites import each_database
 
 MINUTE = timedelta(minutes=1)
@@ -86,58 +84,6 @@ def test_the_audit_names_beat_as_the_actor_of_the_resume(mine, clock, beat):
     }
 
 
-@pytest.mark.usefixtures("made")
-def test_a_resume_before_the_end_clears_it(mine, clock, beat):
-    mine.pause("n", until=END)
-
-    assert mine.resume("n").paused_until is None
-
-    version = mine.get("n").version
-    clock.advance(4 * MINUTE)
-    beat.run_until_idle()
-    assert mine.get("n").version == version
-
-
-@pytest.mark.usefixtures("made")
-def test_an_edit_keeps_the_end_and_another_pause_replaces_it(mine):
-    mine.pause("n", until=END)
-
-    assert mine.update("n", trigger=Cron("0 9 * * *")).paused_until == END
-    assert mine.pause("n", reason="longer").paused_until is None
-
-
-def test_a_one_off_whose_instant_passed_during_the_pause_is_finished(mine, clock, beat, sent):
-    mine.create("once", task="t", trigger=Once(START + MINUTE))
-    mine.pause("once", until=END)
-    clock.advance(3 * MINUTE)
-    beat.run_until_idle()
-
-    assert (mine.get("once").state, sent) == ("finished", [])
-
-
-@pytest.mark.usefixtures("made")
-def test_a_quarantined_schedule_stays_quarantined_at_the_end(dynbeat, mine, clock, beat, sent):
-    mine.pause("n", until=END)
-    execute(dynbeat, "UPDATE dynbeat_schedule SET error = 'bad'")
-    clock.advance(3 * MINUTE)
-    beat.run_until_idle()
-
-    info = mine.get("n")
-    assert (info.state, info.enabled, info.paused_until, sent) == ("quarantined", True, None, [])
-
-
-@pytest.mark.usefixtures("made")
-def test_a_damaged_trigger_is_quarantined_alone(dynbeat, mine, clock, beat, sent):
-    mine.create("bad", task="t", trigger=MINUTELY)
-    mine.pause_many(until=END, everything=True)
-    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'x' WHERE name = 'bad'")
-    clock.advance(3 * MINUTE)
-    beat.run_until_idle()
-
-    assert mine.get("bad").state == "quarantined"
-    assert minutes_of(sent) == [3]
-
-
 def test_more_pauses_than_a_batch_end_in_several_passes(dynbeat, mine, clock, beat):
     mine.create_many({"name": f"n{n}", "task": "t", "trigger": "@daily"} for n in range(1_201))
     assert mine.pause_many(until=END, everything=True).changed == 1_201
@@ -179,15 +125,6 @@ def test_pause_many_keeps_the_end_of_paused_schedules(mine):
     assert [mine.get(name).paused_until for name in ("n", "other")] == [END, None]
 
 
-def test_a_schedule_can_be_created_with_the_end_of_its_pause(mine, clock, beat):
-    mine.create("n", task="t", trigger=MINUTELY, enabled=False)
-    assert mine.pause("n", until=END).paused_until == END
-
-    clock.advance(3 * MINUTE)
-    beat.run_until_idle()
-    assert mine.get("n").enabled
-
-
 @pytest.mark.parametrize(
     ("until", "rule"),
     [
@@ -209,19 +146,3 @@ def test_an_invalid_end_is_refused(mine, until, rule):
             call()
         assert caught.value.field == "until"
     assert mine.get("n").enabled
-
-
-@pytest.mark.usefixtures("made")
-def test_explain_names_the_end(dynbeat, mine):
-    mine.pause("n", until=END)
-
-    assert "Beat resumes it at " in str(explain(dynbeat.context, owner=mine.owner, name="n"))
-
-
-@pytest.mark.usefixtures("made")
-def test_the_export_has_the_end(mine):
-    mine.pause("n", until=END)
-
-    [line] = [each for each in mine.export() if each["record"] == "schedule"]
-
-    assert json.loads(json.dumps(line))["paused_until"] == END.isoformat()

@@ -21,7 +21,6 @@ from celery_dynbeat import (
 )
 from celery_dynbeat.common.text import LATEST
 from celery_dynbeat.testing import FrozenClock
-from celery_dynbeat.triggers.zones import describe_instant
 from tests.support.applications import START, execute, instants
 from tests.support.property_application import EXAMPLE_FACTOR, delete_all_rows, prepared_application
 
@@ -71,20 +70,6 @@ def test_to_dict_is_a_body_that_an_application_returns(limited):
     }
 
 
-def test_to_dict_is_json_with_the_local_offset(mine):
-    mine.set_timezone(SEOUL)
-
-    (first,) = json.loads(json.dumps(mine.preview(NINE, "a", 1).to_dict()))["fire_times"]
-
-    assert first == {
-        "fire_at": "2026-11-22T00:00:00+00:00",
-        "run_at": "2026-11-22T00:00:00+00:00",
-        "local": "2026-11-22T09:00:00+09:00",
-        **dict.fromkeys(("reason", "calendar", "wait_note", "clock_note", "note")),
-        "is_skipped": False,
-    }
-
-
 @pytest.mark.parametrize("zone", ["UTC", SEOUL, "America/New_York"])
 def test_the_last_instant_of_fire_times_has_a_preview(mine, zone):
     last = LATEST - timedelta(microseconds=1)
@@ -94,26 +79,6 @@ def test_the_last_instant_of_fire_times_has_a_preview(mine, zone):
 
     assert shown.fire_at == shown.local == last
     assert mine.create("late", task="t", trigger=Once(last)).next_run_at == last
-
-
-def test_an_instant_past_the_last_year_of_fire_times_is_refused(mine):
-    with pytest.raises(InvalidTriggerError, match="lies past the year 9899") as caught:
-        mine.create("late", task="t", trigger=datetime.max.replace(tzinfo=UTC))
-
-    assert caught.value.field == "at"
-
-
-def test_h_and_window_have_the_values_of_the_schedule(mine):
-    shown = mine.preview("H H * * *", "a", window=600)
-    made = mine.create("a", task="t", trigger="H H * * *", window=600)
-
-    assert shown.trigger == made.trigger
-    assert [each.fire_at for each in shown.fire_times] == list(instants(mine.upcoming("a")))
-    assert shown.fire_times[0].run_at == made.next_run_at
-    assert all(
-        timedelta(0) < each.run_at - each.fire_at < timedelta(minutes=10)
-        for each in shown.fire_times
-    )
 
 
 @pytest.mark.parametrize(
@@ -154,12 +119,6 @@ def test_the_count_is_bounded(mine, count):
     assert refusal.value.field == "count"
 
 
-def test_either_day_field_is_enough_in_cron(mine):
-    assert only(mine.preview("0 9 13 * fri", "a").warnings, "if one of them matches")
-    for plain in ("0 9 13 * *", "0 9 * * fri", Cron("0 9 13 * fri", day_or=False)):
-        assert not only(mine.preview(plain, "a").warnings, "if one of them matches")
-
-
 def test_a_retry_that_never_comes_before_the_next_fire_time_has_a_warning(mine):
     hourly = Every(3600)
     for delay, is_warned in ((3600, True), (3599, False)):
@@ -185,66 +144,6 @@ def test_exclusions_without_effect_and_with_too_much_effect_have_warnings(mine):
     all_shown = monday.excluding(*(date(2026, 11, 23) + timedelta(weeks=n) for n in range(5)))
     (warning,) = only(mine.preview(all_shown, "a").warnings, "on excluded days")
     assert "2026-12-28" in warning.message
-
-
-def test_a_minute_that_many_users_choose_has_no_warning(mine):
-    assert mine.preview(NINE, "a").warnings == ()
-
-
-def test_a_preview_shows_the_nominal_and_the_effective_time(dynbeat, mine):
-    dynbeat.schedules.for_owner("user:42").set_timezone("Asia/Seoul")
-
-    (shown,) = mine.preview(NINE, "a", 1, window="50%").fire_times
-    made = mine.create("a", task="t", trigger=NINE, window="50%")
-    (upcoming,) = mine.upcoming("a", count=1)
-
-    assert (shown.fire_at, shown.run_at) == (upcoming.fire_at, upcoming.run_at)
-    assert upcoming.fire_at < upcoming.run_at == made.next_run_at
-    assert shown.note == f"in its window: sent at {describe_instant(shown.run_at, 'Asia/Seoul')}"
-    (without,) = mine.preview(NINE, "a", 1).fire_times
-    assert (without.run_at, without.note) == (without.fire_at, None)
-
-
-@pytest.mark.parametrize(
-    ("now", "trigger", "note"),
-    [
-        ("2027-03-28T00:00", Cron("30 2 * * *"), "02:30 does not exist on 2027-03-28"),
-        ("2027-03-28T00:00", Cron("0 3 * * *"), None),
-        (
-            "2026-10-24T20:00",
-            Cron("30 2 * * *"),
-            "twice on 2026-10-25 in Europe/Berlin: this is the first",
-        ),
-        (
-            "2026-10-25T00:40",
-            Cron("*/30 * * * *"),
-            "02:00 twice on 2026-10-25 in Europe/Berlin: this is the second",
-        ),
-        (
-            "2027-03-28T00:00",
-            RRule("DTSTART:20270101T023000\nRRULE:FREQ=DAILY"),
-            "02:30 does not exist",
-        ),
-    ],
-    ids=repr,
-)
-def test_the_first_fire_time_after_a_clock_change_has_a_note(mine, clock, now, trigger, note):
-    mine.set_timezone(BERLIN)
-    clock.move_to(datetime.fromisoformat(now).replace(tzinfo=UTC))
-
-    first = mine.preview(trigger, "a").fire_times[0]
-
-    assert first.note is None if note is None else note in first.note
-
-
-def test_a_change_of_the_clock_between_two_fire_times_has_a_note(mine, clock):
-    mine.set_timezone(BERLIN)
-    clock.move_to(datetime(2027, 3, 26, 12, tzinfo=UTC))
-
-    notes = [each.note for each in mine.preview(Every(86_400), "a").fire_times]
-
-    assert "Europe/Berlin went forward by 1 hour" in notes[1]
-    assert [notes[0], *notes[2:]] == [None, None, None, None]
 
 
 ZONES = [None, SEOUL, BERLIN, "America/New_York", "Australia/Lord_Howe"]

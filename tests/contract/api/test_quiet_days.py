@@ -8,15 +8,11 @@ from celery.schedules import crontab
 from celery_dynbeat import (
     ConflictError,
     Cron,
-    InvalidArgumentError,
     InvalidTriggerError,
     Once,
     QuietHours,
 )
 from celery_dynbeat.beat import config_sync
-from celery_dynbeat.importing.foreign import Converted, ForeignEntry
-from celery_dynbeat.importing.writing import Importer
-from celery_dynbeat.insights.explain.reading import explain
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import START, execute
 from tests.support.suites import each_database
@@ -41,53 +37,8 @@ def put(dynbeat):
     return put
 
 
-def run_until(clock, beat, end, *, step=30 * MINUTE):
-    """Return what beat sends up to ``end``: when first, and the fire time."""
-    found = {}
-    while clock.now() < end:
-        clock.advance(step)
-        before = len(beat.publisher.sent)
-        beat.run_until_idle()
-        for run in beat.publisher.sent[before:]:
-            found.setdefault(run.run_id, (clock.now(), run.fire_at))
-    return [*found.values()]
-
-
 def linked(dynbeat, name=NAME):
     return dynbeat.calendars.get(name).schedules.count
-
-
-@pytest.mark.parametrize("catch_up", ["latest", "all"])
-def test_the_night_before_a_quiet_day_ends_the_morning_after(put, mine, clock, beat, catch_up):
-    put(SUNDAY)
-    mine.set_quiet_hours(NIGHT, calendar=NAME)
-    trigger = Cron("30 23 * * *")
-    made = mine.create("n", task="t", trigger=trigger, catch_up=catch_up, max_runs=2)
-
-    assert made.next_run_at == at(MONDAY, 7)
-    (first, *_) = mine.upcoming("n", count=2)
-    assert first.run_at == at(MONDAY, 7)
-    assert mine.preview(trigger, "n", catch_up="all").fire_times[0].run_at == at(MONDAY, 7)
-    fire_times = [at(SATURDAY, 23, 30), at(SUNDAY, 23, 30)]
-    sent = fire_times if catch_up == "all" else fire_times[1:]
-    assert run_until(clock, beat, at(MONDAY, 8)) == [(at(MONDAY, 7), each) for each in sent]
-
-
-def test_a_quiet_day_without_windows_is_a_day_of_the_zone_of_the_owner(put, mine, clock, beat):
-    put(SUNDAY)
-    mine.set_timezone("Asia/Seoul")
-    mine.set_quiet_hours(calendar=NAME)
-    mine.create("n", task="t", trigger=Cron("0 */6 * * *", timezone="UTC"))
-
-    assert run_until(clock, beat, at(SUNDAY, 18)) == [
-        (at(SATURDAY, 12), at(SATURDAY, 12)),
-        (at(SUNDAY, 15), at(SUNDAY, 12)),
-        (at(SUNDAY, 18), at(SUNDAY, 18)),
-    ]
-    mine.set_timezone("UTC")
-    put(MONDAY)
-    beat.run_until_idle()
-    assert mine.get("n").next_run_at == at(TUESDAY)
 
 
 def test_an_edit_of_the_calendar_plans_a_future_fire_time_again(put, dynbeat, mine, clock, beat):
@@ -191,18 +142,6 @@ def test_new_quiet_hours_leave_the_plan_of_the_trigger_to_beat(put, dynbeat, min
 
 @pytest.mark.usefixtures("put")
 @each_database
-def test_an_imported_schedule_has_the_quiet_days(dynbeat, mine):
-    mine.set_quiet_hours(calendar=NAME)
-    for hour in (12, 13):
-        converted = Converted(task="t", trigger=Cron(f"0 {hour} * * *"))
-        found = ForeignEntry(name="n", described="", row={}, converted=converted)
-        Importer(dynbeat.context, "redbeat", lambda _: "user:42", dry_run=False).write([found])
-        assert linked(dynbeat) == 1
-        assert mine.get("n").next_run_at == at(SATURDAY, hour)
-
-
-@pytest.mark.usefixtures("put")
-@each_database
 def test_a_calendar_in_use_is_not_deleted(dynbeat, mine):
     mine.set_quiet_hours(calendar=NAME)
     with pytest.raises(ConflictError, match="quiet hours of 'user:42'"):
@@ -216,20 +155,6 @@ def test_a_calendar_in_use_is_not_deleted(dynbeat, mine):
 
 
 @pytest.mark.usefixtures("put")
-def test_an_unknown_calendar_is_refused_without_the_names_of_others(mine):
-    for call in (mine.set_quiet_hours, lambda **given: mine.set_quiet_hours(NIGHT, **given)):
-        with pytest.raises(InvalidTriggerError, match="there is no calendar") as raised:
-            call(calendar="nothing")
-        assert raised.value.field == "calendar"
-        assert NAME not in str(raised.value)
-    with pytest.raises(InvalidTriggerError, match="must be"):
-        mine.set_quiet_hours(calendar="Not A Name")
-    with pytest.raises(InvalidArgumentError, match="no window"):
-        mine.set_quiet_hours()
-    assert mine.quiet_hours() == []
-
-
-@pytest.mark.usefixtures("put")
 def test_the_calls_show_audit_and_export_the_calendar(mine):
     mine.set_quiet_hours(NIGHT, calendar=NAME)
 
@@ -240,21 +165,6 @@ def test_the_calls_show_audit_and_export_the_calendar(mine):
     assert mine.changes(limit=1).items[0].after == {"quiet_hours": stored}
     assert next(mine.export())["quiet_hours"] == stored
     assert own.to_dict() == {"owner": "user:42", **stored}
-
-
-def test_explain_and_upcoming_name_the_quiet_day(dynbeat, mine, clock, beat):
-    dynbeat.calendars.upsert(NAME, dates={SATURDAY: "Founding Day"})
-    mine.set_quiet_hours(NIGHT, calendar=NAME)
-    mine.create("n", task="t", trigger=Cron("0 10 * * *"))
-    clock.advance(2 * HOUR)
-    beat.run_until_idle()
-
-    found = explain(dynbeat.context, owner="user:42", name="n")
-    assert found.cause == "quiet_hours"
-    day = "on a quiet day of the calendar 'holidays' (Founding Day)"
-    assert f"its owner is {day} until 2026-11-22 07:00 UTC" in found.sentence
-    (first,) = mine.upcoming("n", count=1)
-    assert first.wait_note == f"{day}: sent at 2026-11-22 07:00 UTC"
 
 
 def test_the_setting_applies_to_everybody(put, limited, clock):
@@ -296,16 +206,3 @@ def test_a_setting_with_an_unknown_calendar_refuses_new_schedules(limited):
     for call in (mine.create, mine.upsert):
         with pytest.raises(InvalidTriggerError, match="there is no calendar"):
             call("n", task="t", trigger=Cron("0 12 * * *"))
-
-
-def test_a_damaged_calendar_quarantines_until_its_next_edit(put, dynbeat, mine, clock, beat):
-    mine.set_quiet_hours(calendar=NAME)
-    mine.create("n", task="t", trigger=Cron("0 12 * * *"))
-    execute(dynbeat, "UPDATE dynbeat_calendar SET dates = '[1]'")
-    clock.move_to(at(SATURDAY, 12))
-    beat.run_until_idle()
-    assert "holidays" in mine.get("n").error
-
-    put(SUNDAY)
-    mine.resume("n")
-    assert (mine.get("n").error, mine.get("n").next_run_at) == (None, at(MONDAY))

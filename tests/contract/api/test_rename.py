@@ -8,18 +8,15 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat import (
     AnyOf,
-    ConflictError,
     Cron,
     Every,
     InvalidArgumentError,
     NotFoundError,
-    Once,
     ScheduleExistsError,
 )
-from celery_dynbeat.api.reading import schedule_of
 from celery_dynbeat.beat.config_sync import sync
 from celery_dynbeat.db.models import Alert
-from tests.support.applications import MINUTELY, START, execute, instants
+from tests.support.applications import MINUTELY, START, instants
 from tests.support.suites import each_database
 from tests.support.worker_stub import WorkerStub
 
@@ -95,41 +92,6 @@ def test_an_h_keeps_its_fire_times(mine, trigger):
     assert mine.get("new").timezone == mine.get("other").timezone
 
 
-def test_a_rename_back_and_forth_keeps_the_fire_times(mine):
-    mine.create("old", task="t", trigger="H H * * *")
-    fire_times = instants(mine.upcoming("old"))
-
-    mine.rename("old", "new")
-    mine.rename("new", "old")
-
-    assert instants(mine.upcoming("old")) == fire_times
-
-
-def test_skipped_fire_times_stay(mine):
-    mine.create("old", task="t", trigger="H H * * *")
-    (first, *others) = instants(mine.upcoming("old", count=3))
-    mine.skip("old", first)
-
-    mine.rename("old", "new")
-
-    assert instants(mine.upcoming("new", count=2)) == others
-    mine.unskip("new", first)
-    assert instants(mine.upcoming("new", count=3)) == [first, *others]
-
-
-def test_the_offset_in_the_window_stays(mine):
-    before = mine.create("old", task="t", trigger="0 10 * * *", window=3600)
-
-    mine.rename("old", "new")
-    after = mine.rename("new", "other")
-
-    assert after.next_run_at == before.next_run_at
-    assert mine.update("other", window=1800).next_run_at < START.replace(hour=10, minute=30)
-    assert mine.update("other", window=3600).next_run_at == before.next_run_at
-    old = mine.create("old", task="t", trigger="0 10 * * *", window=3600)
-    assert old.next_run_at == before.next_run_at
-
-
 def test_a_taken_name_is_refused_and_nothing_changes(dynbeat, mine):
     mine.create("a", task="t", trigger="H H * * *")
     mine.create("b", task="t", trigger=MINUTELY)
@@ -168,28 +130,6 @@ def test_of_two_renames_to_one_name_one_is_refused(mine):
     assert len(refused) == 1
 
 
-def test_a_rename_to_the_same_name_changes_nothing(mine):
-    before = mine.create("n", task="t", trigger="H H * * *")
-
-    assert mine.rename("n", "n") == before
-    assert mine.changes(action="rename") == []
-
-
-@pytest.mark.parametrize("name", ["", " n", "n" * 256, "a\nb", 5, None])
-def test_an_invalid_name_is_refused(mine, name):
-    mine.create("n", task="t", trigger=MINUTELY)
-    with pytest.raises(InvalidArgumentError) as raised:
-        mine.rename("n", name)
-    assert raised.value.field == "new_name"
-
-
-def test_a_stale_version_is_refused(mine):
-    mine.create("n", task="t", trigger=MINUTELY)
-    with pytest.raises(ConflictError, match="another caller has changed it"):
-        mine.rename("n", "m", expected_version=2)
-    assert mine.rename("n", "m", expected_version=1).version == 2
-
-
 def test_a_schedule_of_beat_schedule_keeps_its_name(dynbeat):
     dynbeat.app.conf.beat_schedule = {"a": {"task": "t", "schedule": 60}}
     sync(dynbeat.context)
@@ -220,45 +160,6 @@ def test_alerts_have_the_new_name(dynbeat, mine, clock):
     mine.rename("old", "new")
 
     assert [each.schedule for each in mine.alerts()] == ["new"]
-
-
-def test_the_runs_of_a_batch_continue_after_a_rename(mine, clock, beat, sent):
-    mine.create("old", task="t", trigger=Every(60, anchor=START - DAY))
-    mine.backfill("old", since=START - 5 * MINUTE, until=START, per_minute=6_000)
-
-    mine.rename("old", "new")
-    clock.advance(timedelta(seconds=1))
-    beat.run_until_idle()
-
-    assert len(sent) == len(mine.runs("new", origin="backfill")) == 5
-    # A run keeps the name under which it was recorded.
-    assert {run.name for run in sent} == {"old"}
-
-
-def test_a_damaged_or_finished_schedule_can_be_renamed(dynbeat, mine, clock, beat):
-    mine.create("once", task="t", trigger=Once(START + MINUTE))
-    mine.create("damaged", task="t", trigger="H H * * *", window=60)
-    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'x' WHERE name = 'damaged'")
-    clock.advance(2 * DAY)
-    beat.run_until_idle()
-
-    assert mine.rename("once", "a").state == "finished"
-    assert mine.rename("damaged", "b").state == "quarantined"
-
-
-def test_the_schedule_of_a_run_is_found_after_a_rename(dynbeat, mine, clock, beat):
-    mine.create("old", task="t", trigger=MINUTELY, kwargs={"a": 1})
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-    (run,) = mine.runs("old")
-    clock.advance(MINUTE / 2)
-    mine.rename("old", "new")
-
-    schedule = schedule_of(dynbeat.context, run)
-
-    assert schedule == mine.get("new")
-    mine.delete("new")
-    assert schedule_of(dynbeat.context, mine.get_run(run.id)) is None
 
 
 def test_update_names_the_call_that_renames(mine):

@@ -7,10 +7,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import ConflictError, Every, InvalidArgumentError, NotFoundError
-from celery_dynbeat.beat.pruning import prune_runs
-from celery_dynbeat.common.run_ids import new_run_id
-from celery_dynbeat.testing import ManualBeat
+from celery_dynbeat import ConflictError, Every, InvalidArgumentError
 from tests.support.applications import MINUTELY, START, application
 from tests.support.ended_runs import end, end_all, start
 from tests.support.suites import each_database
@@ -60,18 +57,6 @@ def test_expires_after_counts_from_the_request_for_the_rerun(mine, clock, beat, 
     assert sent[-1].expires_at == clock.now() + 30 * SECOND
 
 
-def test_a_rerun_that_beat_sends_again_keeps_the_fire_time(mine, clock, beat, sent, failed):
-    rerun = mine.rerun(failed.id)
-    beat.tick()
-    for _ in range(4):
-        clock.advance(HOUR / 2)
-        beat.run_until_idle()
-
-    again = [run for run in sent if run.run_id == rerun.id]
-    assert len(again) > 1
-    assert {run.fire_at for run in again} == {failed.fire_at}
-
-
 def test_a_rerun_of_a_rerun_names_the_original_and_comes_after_it(
     dynbeat, mine, beat, sent, failed
 ):
@@ -99,18 +84,6 @@ def test_each_ended_run_can_run_again(dynbeat, mine, clock, beat, sent, status):
     assert mine.rerun(sent[0].run_id).rerun_of == sent[0].run_id
 
 
-def test_the_fire_times_of_the_schedule_do_not_change(dynbeat, mine, clock, beat, sent, failed):
-    before = mine.get("n")
-    mine.rerun(failed.id)
-    beat.tick()
-    assert mine.get("n") == before
-    end_all(dynbeat, sent, "succeeded")
-    clock.advance(HOUR)
-    beat.run_until_idle()
-
-    assert [run.fire_at for run in sent[2:]] == [START + MINUTE + HOUR]
-
-
 def test_a_rerun_leaves_the_microsecond_of_a_fire_time_free(dynbeat, mine, clock, beat):
     """A manual run of the microsecond before the next fire time fails and runs again."""
     fire_at = START + MINUTE
@@ -127,44 +100,6 @@ def test_a_rerun_leaves_the_microsecond_of_a_fire_time_free(dynbeat, mine, clock
 
     assert rerun.fire_at == manual.fire_at
     assert fire_at in [run.fire_at for run in mine.runs("n", origin="schedule")]
-
-
-def test_a_rerun_starts_while_the_schedule_is_paused(mine, beat, sent, failed):
-    mine.pause("n")
-    rerun = mine.rerun(failed.id)
-    beat.tick()
-    assert sent[-1].run_id == rerun.id
-
-
-def test_a_pause_does_not_revoke_a_rerun(mine, beat, sent, failed):
-    rerun = mine.rerun(failed.id)
-    mine.pause("n")
-    beat.tick()
-    assert sent[-1].run_id == rerun.id
-
-
-def test_a_delete_revokes_a_rerun(mine, failed):
-    rerun = mine.rerun(failed.id)
-    mine.delete("n")
-    assert {run.id: run.status for run in mine.runs("n")}[rerun.id] == "revoked"
-
-
-@each_database
-def test_a_rerun_after_the_rollback_of_the_caller_does_not_exist(dynbeat, mine, failed):
-    with Session(dynbeat.context.database.engine) as session:
-        mine.bound(session=session).rerun(failed.id)
-        session.rollback()
-    assert mine.runs("n", origin="rerun") == []
-
-
-def test_an_unknown_run_is_not_found(dynbeat, mine, clock, failed):
-    unknown = new_run_id(clock.now())
-    other = dynbeat.schedules.for_owner("user:7")
-    for calls, run_id in ((mine, unknown), (other, failed.id)):
-        with pytest.raises(NotFoundError, match=run_id) as raised:
-            calls.rerun(run_id)
-        assert raised.value.name == run_id
-    assert dynbeat.schedules.rerun(failed.id).owner == "user:42"
 
 
 def refusal(mine, run_id):
@@ -206,24 +141,6 @@ def test_a_task_that_is_not_allowed_is_refused(database_url, clock, failed):
         mine = dynbeat.schedules.for_owner("user:42")
         with pytest.raises(InvalidArgumentError, match="dynbeat_owner_limits: allowed_tasks"):
             mine.rerun(failed.id)
-
-
-def test_reruns_are_pruned_like_manual_runs(dynbeat, mine, clock, beat, sent, failed):
-    rerun = mine.rerun(failed.id)
-    beat.tick()
-    end_all(dynbeat, sent, "succeeded")
-    clock.advance(timedelta(days=60))
-    prune_runs(dynbeat.context.database, now=clock.now(), older_than=timedelta(days=30))
-    assert rerun.id not in {run.id for run in mine.runs("n")}
-
-
-@each_database
-def test_two_beats_send_a_rerun_once(dynbeat, mine, beat, failed):
-    other = ManualBeat(dynbeat)
-    mine.rerun(failed.id)
-    beat.tick()
-    other.tick()
-    assert len(beat.publisher.sent) + len(other.publisher.sent) == 2
 
 
 def test_the_history_keeps_the_unique_key(dynbeat, mine, failed):

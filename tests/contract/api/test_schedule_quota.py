@@ -57,16 +57,6 @@ def test_at_the_limit_an_upsert_updates_and_a_delete_frees_a_place(limited):
     assert mine.create("b", task="t", trigger=MINUTELY).name == "b"
 
 
-def test_each_owner_has_its_own_count_and_the_application_has_no_limit(limited):
-    dynbeat = limited(owner_limits={"*": {"max_schedules": 1}})
-
-    for owner in (OWNER, "user:43"):
-        dynbeat.schedules.for_owner(owner).create("a", task="t", trigger=MINUTELY)
-    dynbeat.schedules.create_many(new(name, owner="") for name in "abc")
-
-    assert len(dynbeat.schedules.list()) == 5
-
-
 def test_create_many_creates_nothing_when_one_owner_exceeds_the_limit(limited):
     dynbeat = limited(owner_limits={"*": {"max_schedules": 2}})
     owned(dynbeat).create("a", task="t", trigger=MINUTELY)
@@ -184,17 +174,6 @@ def test_an_old_snapshot_does_not_hide_the_schedules_of_other_transactions(reque
 
         assert names(dynbeat) == ["first"]
     engine.dispose()
-
-
-def test_delete_owner_deletes_the_row_of_the_owner(limited):
-    dynbeat = limited(owner_limits={"*": {"max_schedules": 1}})
-    owned(dynbeat).create("a", task="t", trigger=MINUTELY)
-
-    dynbeat.schedules.delete_owner(OWNER)
-
-    with Session(dynbeat.context.database.engine) as session:
-        assert session.scalars(select(Owner.owner)).all() == []
-    assert owned(dynbeat).create("b", task="t", trigger=MINUTELY).name == "b"
 
 
 @each_database

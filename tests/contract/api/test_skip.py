@@ -3,7 +3,6 @@
 from datetime import datetime, timedelta
 
 import pytest
-from sqlalchemy.orm import Session
 
 from celery_dynbeat import (
     ConflictError,
@@ -15,7 +14,6 @@ from celery_dynbeat import (
     Once,
 )
 from celery_dynbeat.api import timing
-from celery_dynbeat.api.owner import OwnerSchedules
 from tests.support.applications import MINUTELY, START, instants
 from tests.support.suites import each_database
 
@@ -34,17 +32,6 @@ def made(mine):
 def skipped(mine):
     upcoming = mine.upcoming("n", count=99, with_skipped=True)
     return [each.fire_at for each in upcoming if each.is_skipped]
-
-
-@pytest.mark.usefixtures("made")
-def test_the_next_fire_time_is_left_out_at_once(mine):
-    assert mine.skip("n", at(1)[0]).next_run_at == START + 2 * MINUTE
-    assert mine.skip("n", at(3)[0]).next_run_at == START + 2 * MINUTE
-    assert mine.skip("n", at(2)[0]).next_run_at == START + 4 * MINUTE
-
-    assert instants(mine.upcoming("n", count=3)) == at(4, 5, 6)
-    assert skipped(mine) == at(1, 2, 3)
-    assert mine.runs() == []
 
 
 @pytest.mark.usefixtures("made")
@@ -69,43 +56,12 @@ def test_upcoming_says_who_skipped_and_why(dynbeat, mine):
 
 
 @pytest.mark.usefixtures("made")
-def test_the_audit_has_one_row_for_each_edit(mine):
-    mine.skip("n", at(1)[0], reason="holiday")
-    mine.skip("n", at(1)[0])
-    mine.unskip("n", at(1)[0])
-
-    fire_time = {"fire_at": "2026-11-21T09:01:00+00:00"}
-    found = [(each.action, each.after, each.reason) for each in mine.changes("n")]
-    assert found[:2] == [("unskip", fire_time, ""), ("skip", fire_time, "holiday")]
-    assert len(found) == 3
-
-
-@pytest.mark.usefixtures("made")
 @each_database
 def test_a_second_skip_of_the_same_fire_time_changes_nothing(mine):
     first = mine.skip("n", at(1)[0], reason="holiday")
 
     assert mine.skip("n", at(1)[0], reason="another") == first
     assert mine.upcoming("n", count=1, with_skipped=True)[0].reason == "skipped by a call: holiday"
-
-
-def test_both_calls_are_edits(mine, made):
-    assert mine.skip("n", at(1)[0], expected_version=made.version).version == made.version + 1
-    with pytest.raises(ConflictError, match="another caller has changed it"):
-        mine.unskip("n", at(1)[0], expected_version=made.version)
-    assert mine.unskip("n", at(1)[0]).version == made.version + 2
-
-
-@pytest.mark.usefixtures("made")
-def test_unskip_puts_the_fire_time_back(mine):
-    for minute in at(1, 2, 3):
-        mine.skip("n", minute)
-
-    assert mine.unskip("n", at(2)[0]).next_run_at == at(2)[0]
-    assert mine.unskip("n", at(3)[0]).next_run_at == at(2)[0]
-    assert instants(mine.upcoming("n", count=3)) == at(2, 3, 4)
-    assert mine.unskip("n", at(1)[0]).next_run_at == at(1)[0]
-    assert mine.runs() == []
 
 
 @pytest.mark.usefixtures("made")
@@ -180,57 +136,6 @@ def test_a_schedule_without_other_fire_times_finishes_at_the_skipped_one(
 
 
 @pytest.mark.usefixtures("made")
-def test_a_paused_schedule_keeps_its_skips(mine, clock):
-    mine.skip("n", at(2)[0])
-    mine.pause("n")
-    mine.skip("n", at(3)[0])
-    assert instants(mine.upcoming("n")) == []
-    assert [each.fire_at for each in mine.upcoming("n", with_skipped=True)] == at(2, 3)
-    mine.skip("n", at(1)[0])
-    assert mine.get("n").next_run_at is None
-    clock.advance(MINUTE)
-
-    assert mine.resume("n").next_run_at == at(4)[0]
-    # The skipped fire time did not count as missed.
-    assert [run.error for run in mine.runs()] == ["skipped by a call"]
-    assert mine.unskip("n", at(3)[0]).next_run_at == at(3)[0]
-
-
-@pytest.mark.usefixtures("made")
-def test_skips_that_an_edited_trigger_does_not_yield_have_no_effect(mine):
-    for minute in at(1, 2, 3, 4):
-        mine.skip("n", minute)
-
-    edited = mine.update("n", trigger=Every(120, anchor=START), end_at=at(20)[0])
-
-    assert edited.next_run_at == at(6)[0]
-    assert skipped(mine) == at(2, 4)
-    assert mine.update("n", description="x").next_run_at == at(6)[0]
-    mine.update("n", end_at=at(3)[0], start_at=at(1)[0])
-    assert (skipped(mine), instants(mine.upcoming("n"))) == (at(2), [])
-    mine.update("n", trigger=Every(60, anchor=START), end_at=None)
-    assert skipped(mine) == at(1, 2, 3, 4)
-    assert instants(mine.upcoming("n", count=2)) == at(5, 6)
-
-
-@pytest.mark.parametrize("is_fire_time", [True, False])
-@pytest.mark.usefixtures("made")
-def test_the_trigger_before_an_edit_decides_about_the_skips_that_have_passed(
-    mine, clock, beat, is_fire_time
-):
-    mine.skip("n", at(1)[0])
-    if not is_fire_time:
-        mine.update("n", trigger=Every(3_600, anchor=START))
-    clock.advance(1.5 * MINUTE)
-    mine.update("n", trigger=Every(30, anchor=START))
-    clock.advance(MINUTE / 2)
-    beat.run_until_idle()
-
-    recorded = {run.fire_at: run.status for run in mine.runs()}
-    assert recorded == {**dict.fromkeys(at(1) * is_fire_time, "skipped"), at(2)[0]: "sent"}
-
-
-@pytest.mark.usefixtures("made")
 def test_the_number_of_skips_is_bounded(mine, clock, beat, monkeypatch):
     monkeypatch.setattr(timing, "MAX_SKIPPED", 3)
     for minute in at(1, 2, 3):
@@ -243,17 +148,6 @@ def test_the_number_of_skips_is_bounded(mine, clock, beat, monkeypatch):
     mine.skip("n", at(5)[0])
 
 
-def test_the_skips_of_a_paused_schedule_are_bounded(mine, clock, monkeypatch):
-    monkeypatch.setattr(timing, "MAX_SKIPPED", 3)
-    mine.create("n", task="t", trigger=MINUTELY, enabled=False)
-    for minute in at(1, 2, 3):
-        mine.skip("n", minute)
-    clock.advance(3 * MINUTE)
-
-    with pytest.raises(InvalidArgumentError, match="the limit"):
-        mine.skip("n", at(4)[0])
-
-
 def test_skips_that_are_no_fire_times_any_more_do_not_count(mine, monkeypatch):
     monkeypatch.setattr(timing, "MAX_SKIPPED", 3)
     mine.create("n", task="t", trigger=MINUTELY)
@@ -262,17 +156,6 @@ def test_skips_that_are_no_fire_times_any_more_do_not_count(mine, monkeypatch):
     mine.update("n", trigger=Every(7_201, anchor=START))
 
     mine.skip("n", instants(mine.upcoming("n", count=1))[0])
-
-
-def test_a_new_one_off_runs_at_an_instant_that_was_skipped_before(mine, clock, beat, sent):
-    mine.create("once", task="t", trigger=Once(START + MINUTE / 2))
-    mine.skip("once", START + MINUTE / 2)
-    mine.update("once", trigger=Once(START + 9 * MINUTE))
-    mine.update("once", trigger=Once(START + MINUTE / 2))
-    clock.advance(MINUTE / 2)
-    beat.run_until_idle()
-
-    assert [run.name for run in sent] == ["once"]
 
 
 def test_skips_that_would_make_the_plans_too_costly_are_refused(mine, clock, beat, sent):
@@ -287,62 +170,3 @@ def test_skips_that_would_make_the_plans_too_costly_are_refused(mine, clock, bea
     clock.move_to(upcoming[1])
     beat.run_until_idle()
     assert [run.fire_at for run in sent] == upcoming[1:]
-
-
-def test_an_edit_that_is_refused_because_of_skips_is_not_written_in_part(dynbeat, mine):
-    daily = Every(86_400, anchor=START)
-    costly = daily.excluding(Cron("0 0 * 1-11 *"), Cron("0 0 2-31 12 *"))
-    mine.create("other", task="t", trigger=costly)
-    mine.create("n", task="t", trigger=daily)
-    for fire_time in instants(mine.upcoming("other", count=2)):
-        mine.skip("n", fire_time)
-    before = mine.get("n")
-
-    with Session(dynbeat.context.database.engine) as session:
-        with pytest.raises(InvalidArgumentError, match="too many skipped fire times"):
-            mine.bound(session=session).update("n", trigger=costly)
-        session.commit()
-
-    assert mine.get("n") == before
-
-
-@pytest.mark.usefixtures("made")
-def test_another_owner_cannot_skip(dynbeat, mine):
-    other = dynbeat.schedules.for_owner("user:7")
-    for call in (OwnerSchedules.skip, OwnerSchedules.unskip):
-        with pytest.raises(NotFoundError):
-            call(other, "n", at(1)[0])
-    assert instants(mine.upcoming("n", count=1)) == at(1)
-
-
-@pytest.mark.usefixtures("made")
-@each_database
-def test_a_rollback_of_the_caller_undoes_a_skip(dynbeat, mine):
-    with Session(dynbeat.context.database.engine) as session:
-        mine.bound(session=session).skip("n", at(1)[0])
-        assert instants(mine.bound(session=session).upcoming("n", count=1)) == at(2)
-        session.rollback()
-
-    assert instants(mine.upcoming("n", count=1)) == at(1)
-    assert mine.runs() == []
-
-
-@pytest.mark.usefixtures("made")
-def test_a_fire_time_that_has_a_run_is_refused(mine, clock):
-    row = mine.run_now("n")
-    clock.move_to(row.fire_at - MINUTE)
-    mine.update("n", trigger=Every(60, anchor=row.fire_at))
-
-    with pytest.raises(ConflictError, match="already has a run for this fire time"):
-        mine.skip("n", row.fire_at)
-    assert instants(mine.upcoming("n", count=1)) == [row.fire_at]
-
-
-def test_a_moved_one_off_is_not_skipped(mine):
-    mine.create("n", task="t", trigger=Once(at(5)[0]))
-    mine.skip("n", at(5)[0])
-
-    mine.update("n", trigger=Once(at(7)[0]))
-
-    assert skipped(mine) == []
-    assert instants(mine.upcoming("n")) == at(7)

@@ -9,7 +9,6 @@ from sqlalchemy import insert, update
 from celery_dynbeat import BoundedCount, InvalidArgumentError
 from celery_dynbeat.db.models import Hold, Schedule
 from celery_dynbeat.store import scans
-from celery_dynbeat.store.schedules import schedule_pages
 from tests.support.applications import MINUTELY, START
 from tests.support.suites import each_database
 
@@ -125,10 +124,6 @@ def test_a_list_by_the_next_fire_time_leaves_out_schedules_without_one(dynbeat, 
         assert len(set(listed)) == len(listed)
 
 
-def test_overdue_schedules_are_listed_oldest_first(crowd):
-    assert [row.name for row in crowd.list(state="overdue")] == ["overdue_long", "overdue"]
-
-
 @pytest.mark.parametrize("state", ["paused", "finished", "quarantined", "held"])
 def test_a_state_without_next_fire_times_has_no_order_by_them(mine, state):
     with pytest.raises(InvalidArgumentError, match="no next_run_at") as caught:
@@ -159,18 +154,6 @@ def test_a_list_by_prefix_compares_the_name_exactly(dynbeat, mine):
 
 @each_way
 @pytest.mark.usefixtures("scanned")
-def test_a_prefix_limits_each_state_and_order(dynbeat, crowd):
-    for state, order in itertools.product((None, *STATES), ("name", "next_run_at")):
-        if order == "next_run_at" and state not in {None, *TIMED}:
-            continue
-        for call in (crowd.list, dynbeat.schedules.list):
-            how = {"state": state, "order": order, "limit": 3}
-            expected = [key for key in all_of(call, **how) if key[1].startswith("pau")]
-            assert sorted(all_of(call, name_prefix="pau", **how)) == sorted(expected)
-
-
-@each_way
-@pytest.mark.usefixtures("scanned")
 def test_a_hold_of_an_owner_holds_its_active_schedules(dynbeat, crowd):
     hold(dynbeat, "user:2", until=START + HOUR)
     hold(dynbeat, "user:0")
@@ -186,27 +169,6 @@ def test_a_hold_of_an_owner_holds_its_active_schedules(dynbeat, crowd):
     assert crowd.list(state="overdue") == []
 
 
-@pytest.mark.usefixtures("crowd")
-def test_a_list_spans_many_held_owners(dynbeat, monkeypatch):
-    monkeypatch.setattr(schedule_pages, "_MAX_OWNERS", 2)
-    for number in range(5):
-        hold(dynbeat, f"user:{number}")
-
-    expected = sorted((owner, name) for owner in OWNERS for name in OF_STATE["active"])
-    for limit in (1, 6, 7, 8, 100):
-        assert sorted(all_of(dynbeat.schedules.list, state="held", limit=limit)) == expected
-
-
-def test_a_hold_of_everything_holds_each_active_schedule(dynbeat, crowd):
-    hold(dynbeat, None)
-
-    assert {row.name for row in crowd.list(state="held")} == OF_STATE["active"]
-    assert len(dynbeat.schedules.list(state="held")) == 3 * len(OF_STATE["active"])
-    assert dynbeat.schedules.list(state="overdue") == []
-    assert str(dynbeat.schedules.count(state="overdue")) == "0"
-    assert dynbeat.schedules.count(state="held").count == 3 * len(OF_STATE["active"])
-
-
 @each_database
 def test_a_count_is_the_length_of_the_list(dynbeat, crowd):
     hold(dynbeat, "user:3")
@@ -216,61 +178,6 @@ def test_a_count_is_the_length_of_the_list(dynbeat, crowd):
 
     for how, call in itertools.product(filters, (crowd, dynbeat.schedules)):
         assert call.count(**how) == BoundedCount(count=len(call.list(**how)), exact=True), how
-
-
-def test_a_count_of_many_is_a_lower_bound(dynbeat, crowd, monkeypatch):
-    monkeypatch.setattr(scans, "MAX_SCANNED", 3)
-
-    assert str(crowd.count()) == "3+"
-    assert crowd.count(task="u") == BoundedCount(count=0, exact=False)
-    assert str(dynbeat.schedules.count(state="finished")) == "3"
-
-
-def test_a_count_has_separators_and_json():
-    many = BoundedCount(count=10_000, exact=False)
-
-    assert str(many) == "10,000+"
-    assert many.to_dict() == {"count": 10_000, "exact": False}
-
-
-@pytest.mark.parametrize("state", ["", "late", "broken", "pause", 5, [], {}])
-def test_an_unknown_state_is_rejected_with_the_list(mine, state):
-    for call in (mine.list, mine.count):
-        with pytest.raises(InvalidArgumentError, match=", ".join(sorted(STATES)[:1])) as caught:
-            call(state=state)
-        assert caught.value.field == "state"
-
-
-def test_an_unknown_state_names_a_similar_one(mine):
-    with pytest.raises(InvalidArgumentError, match="did you mean 'paused'"):
-        mine.list(state="pause")
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("order", "task"), ("order", 5), ("name_prefix", 5), ("name_prefix", "\x00")],
-)
-def test_an_invalid_argument_is_rejected(dynbeat, mine, field, value):
-    for call in (mine.list, dynbeat.schedules.list):
-        with pytest.raises(InvalidArgumentError) as caught:
-            call(**{field: value})
-        assert caught.value.field == field
-
-
-def test_the_cursor_of_another_order_is_rejected(dynbeat, crowd):
-    orders = [
-        (crowd.list, {}),
-        (crowd.list, {"order": "next_run_at"}),
-        (dynbeat.schedules.list, {"name_prefix": "a"}),
-    ]
-    cursors = [call(limit=1, **how).cursor for call, how in orders]
-
-    for (number, (call, how)), (other, cursor) in itertools.product(
-        enumerate(orders), enumerate(cursors)
-    ):
-        if number != other:
-            with pytest.raises(InvalidArgumentError, match="another order"):
-                call(after=cursor, **how)
 
 
 @pytest.mark.usefixtures("crowd")

@@ -9,18 +9,15 @@ from sqlalchemy import create_engine, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import (
-    AnyOf,
-    ConflictError,
     Cron,
     Every,
     InvalidArgumentError,
     Once,
     RRule,
 )
-from celery_dynbeat.api import owner_clock
 from celery_dynbeat.api.audit import acting
 from celery_dynbeat.db.models import Owner
-from tests.support.applications import START, execute, instants
+from tests.support.applications import START, execute
 from tests.support.lock_waits import wait_for_lock_wait
 from tests.support.suites import each_database
 
@@ -32,13 +29,6 @@ SEOUL, BERLIN = "Asia/Seoul", "Europe/Berlin"
 def local(schedule, zone):
     """Return the hours of the clock of ``zone`` at the next run."""
     return schedule.next_run_at.astimezone(ZoneInfo(zone)).hour
-
-
-def test_an_owner_without_a_zone_has_that_of_the_setting(limited):
-    mine = limited(timezone=BERLIN).schedules.for_owner("user:42")
-
-    assert mine.timezone() == BERLIN
-    assert mine.create("a", task="t", trigger=NINE).timezone == BERLIN
 
 
 def test_a_new_trigger_without_a_zone_gets_the_zone_of_its_owner(dynbeat, mine):
@@ -87,57 +77,6 @@ def test_a_change_moves_the_schedules_that_follow_the_zone_and_no_others(mine):
         assert after[name] == before[name]
 
 
-def test_the_same_zone_again_changes_nothing(mine):
-    mine.create("a", task="t", trigger=NINE)
-    mine.set_timezone(SEOUL)
-    before = mine.get("a")
-
-    assert mine.set_timezone(SEOUL) == 0
-    assert mine.get("a") == before
-
-
-def test_none_returns_to_the_zone_of_the_setting(mine):
-    before = mine.create("a", task="t", trigger=NINE)
-    mine.set_timezone(SEOUL)
-
-    assert mine.set_timezone(None) == 1
-
-    assert (mine.timezone(), mine.get("a").next_run_at) == ("UTC", before.next_run_at)
-
-
-def test_only_the_parts_of_a_combination_that_name_no_zone_move(mine):
-    both = AnyOf(NINE, Cron("0 12 * * *", timezone=BERLIN))
-    days = NINE.excluding(date(2026, 11, 22), timezone="America/New_York")
-    mine.create("both", task="t", trigger=both)
-    mine.create("days", task="t", trigger=days)
-
-    for zone in (SEOUL, BERLIN, "Pacific/Auckland"):
-        assert mine.set_timezone(zone) == 2
-        assert mine.get("both").trigger == both.in_zone(zone)
-        assert mine.get("days").trigger == days.in_zone(zone)
-        assert list(instants(mine.upcoming("both"))) == fire_times(both.in_zone(zone))
-        assert list(instants(mine.upcoming("days"))) == fire_times(days.in_zone(zone))
-
-
-def fire_times(trigger, count=5):
-    """Return the fire times that the trigger itself yields."""
-    found, instant = [], START
-    for _ in range(count):
-        instant = trigger.next_after(instant)
-        found.append(instant)
-    return found
-
-
-def test_parts_that_become_equal_in_a_zone_are_apart_again_in_another(mine):
-    trigger = AnyOf(NINE, Cron("0 9 * * *", timezone=SEOUL))
-    mine.create("a", task="t", trigger=trigger)
-
-    mine.set_timezone(SEOUL)
-    assert mine.get("a").trigger == Cron("0 9 * * *", timezone=SEOUL)
-    mine.set_timezone(BERLIN)
-    assert mine.get("a").trigger == trigger.in_zone(BERLIN)
-
-
 def test_a_change_sends_the_fire_time_that_is_due_and_none_retroactively(mine, beat, clock, sent):
     mine.create("a", task="t", trigger=Cron("0 10 * * *"))
     clock.advance(HOUR + timedelta(minutes=5))
@@ -148,32 +87,6 @@ def test_a_change_sends_the_fire_time_that_is_due_and_none_retroactively(mine, b
 
     assert [run.fire_at for run in sent] == [START + HOUR]
     assert mine.get("a").next_run_at == datetime(2026, 11, 22, 9, tzinfo=UTC)
-
-
-def test_a_paused_schedule_stays_paused_and_resumes_in_the_new_zone(mine, clock):
-    mine.create("a", task="t", trigger=NINE, enabled=False)
-    clock.advance(timedelta(days=1, hours=1))
-
-    assert mine.set_timezone(SEOUL) == 1
-
-    paused = mine.get("a")
-    assert (paused.enabled, paused.next_run_at, paused.finished_at) == (False, None, None)
-    assert [run.fire_count for run in mine.runs("a")] == [1]
-    assert local(mine.resume("a"), SEOUL) == 9
-
-
-def test_a_finished_schedule_stays_finished(mine, beat, clock):
-    mine.create("a", task="t", trigger=Cron("0 * * * *"), max_runs=1)
-    clock.advance(HOUR)
-    beat.tick()
-    finished = mine.get("a")
-    assert finished.finished_at is not None
-
-    mine.set_timezone("Asia/Kathmandu")
-
-    after = mine.get("a")
-    assert (after.finished_at, after.next_run_at) == (finished.finished_at, None)
-    assert after.timezone == "Asia/Kathmandu"
 
 
 def test_damaged_rows_do_not_prevent_the_change(dynbeat, mine):
@@ -195,58 +108,6 @@ def test_damaged_rows_do_not_prevent_the_change(dynbeat, mine):
     assert local(mine.resume("quarantined"), SEOUL) == 9
 
 
-def test_a_trigger_that_never_fires_in_the_new_zone_is_quarantined(mine):
-    # 02:00 on Monday in Seoul is on a Sunday in UTC.
-    trigger = Cron("0 9 * * mon").excluding(Cron("0 2 * * mon", timezone=SEOUL))
-    mine.create("a", task="t", trigger=trigger)
-    mine.create("b", task="t", trigger=NINE)
-
-    mine.set_timezone(SEOUL)
-
-    assert mine.get("a").error is not None
-    assert mine.get("a").next_run_at is None
-    assert mine.get("b").error is None
-
-
-def test_the_change_joins_the_callers_transaction(dynbeat, mine):
-    before = mine.create("a", task="t", trigger=NINE)
-
-    with Session(dynbeat.context.database.engine) as session:
-        mine.bound(session=session).update("a", description="joined")
-        mine.bound(session=session).set_timezone(SEOUL)
-        assert mine.bound(session=session).timezone() == SEOUL
-        assert mine.bound(session=session).get("a").timezone == SEOUL
-        assert mine.bound(session=session).update("a", tags=["x"]).version == before.version + 3
-        session.rollback()
-
-    assert (mine.timezone(), mine.get("a")) == ("UTC", before)
-
-
-def test_a_change_is_an_edit_of_each_schedule(mine):
-    made = mine.create("a", task="t", trigger=NINE)
-    mine.set_timezone(SEOUL)
-
-    with pytest.raises(ConflictError, match="another caller has changed it"):
-        mine.update("a", description="x", expected_version=made.version)
-
-
-def test_an_owner_does_not_change_the_schedules_of_another(dynbeat, mine):
-    other = dynbeat.schedules.for_owner("user:4")
-    before = other.create("a", task="t", trigger=NINE)
-
-    mine.set_timezone(SEOUL)
-
-    assert (other.get("a"), other.timezone()) == (before, "UTC")
-
-
-def test_a_deleted_owner_has_no_zone(dynbeat, mine):
-    mine.set_timezone(SEOUL)
-
-    dynbeat.schedules.delete_owner("user:42")
-
-    assert mine.timezone() == "UTC"
-
-
 @pytest.mark.parametrize(
     ("zone", "reason"),
     [("Asia/Soul", "did you mean 'Asia/Seoul'"), (9, "must be a name"), ("", "unknown time zone")],
@@ -256,17 +117,6 @@ def test_an_unknown_zone_is_rejected(mine, zone, reason):
         mine.set_timezone(zone)
 
     assert refusal.value.field == "zone"
-
-
-def test_more_schedules_than_one_batch_all_move(dynbeat, mine, monkeypatch):
-    monkeypatch.setattr(owner_clock, "BATCH_SIZE", 3)
-    dynbeat.schedules.create_many(
-        {"owner": "user:42", "name": f"n{n}", "task": "t", "trigger": NINE if n % 4 else Every(60)}
-        for n in range(20)
-    )
-
-    assert mine.set_timezone(SEOUL) == 15
-    assert sum(local(each, SEOUL) == 9 for each in mine.list() if each.inherits_timezone) == 15
 
 
 @each_database
@@ -336,41 +186,6 @@ def test_a_trigger_that_needs_no_zone_writes_no_owner(dynbeat, mine):
         assert session.scalars(select(Owner.owner)).all() == []
 
 
-def test_the_stored_trigger_is_the_text_of_a_damaged_row(dynbeat, mine):
-    mine.create("a", task="t", trigger=Cron("0 9 * * *", timezone="Asia/Seoul"))
-    assert mine.get("a").stored_trigger == {
-        "kind": "cron",
-        "spec": "0 9 * * *",
-        "timezone": "Asia/Seoul",
-    }
-    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_kind = 'moon', trigger_spec = 'full'")
-
-    damaged = mine.get("a")
-
-    assert damaged.trigger is None
-    assert damaged.stored_trigger == {"kind": "moon", "spec": "full", "timezone": "Asia/Seoul"}
-
-
-@pytest.mark.parametrize(
-    "trigger",
-    [NINE, Cron("0 9 * * *", timezone=BERLIN), NINE.excluding(date(2026, 12, 25))],
-    ids=repr,
-)
-def test_the_json_of_a_schedule_has_the_text_of_its_rule(mine, trigger):
-    mine.set_timezone(SEOUL)
-    made = mine.create("a", task="t", trigger=trigger)
-
-    assert made.to_dict()["rule"] == made.rule == trigger.to_text()
-
-
-@each_database
-def test_a_damaged_rule_has_no_text(dynbeat, mine):
-    mine.create("a", task="t", trigger=NINE)
-    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'x'")
-
-    assert mine.get("a").to_dict()["rule"] is None
-
-
 @pytest.mark.parametrize(
     "trigger",
     [NINE, Every(60), Cron("0 9 * * *", timezone=BERLIN), NINE.excluding(date(2026, 12, 25))],
@@ -401,19 +216,6 @@ def test_a_change_is_audited_for_the_owner_and_for_each_schedule(mine):
             {"timezone": "UTC"},
             {"timezone": SEOUL},
         )
-
-
-def test_a_skip_has_an_effect_only_if_the_new_zone_yields_its_fire_time(mine):
-    hourly = mine.create("hourly", task="t", trigger=Cron("0 * * * *"))
-    nine = mine.create("nine", task="t", trigger=NINE)
-    for schedule in (hourly, nine):
-        mine.skip(schedule.name, schedule.next_run_at)
-
-    mine.set_timezone(SEOUL)
-
-    assert mine.get("hourly").next_run_at == hourly.next_run_at + HOUR
-    for name, is_skipped in (("hourly", True), ("nine", False)):
-        assert mine.upcoming(name, count=1, with_skipped=True)[0].is_skipped is is_skipped
 
 
 @pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
