@@ -7,10 +7,10 @@ from celery._state import pop_current_task, push_current_task
 from celery.app.task import Context
 from sqlalchemy import event
 
-from celery_dynbeat import Cron, Once, current_run
+from celery_dynbeat import Once, current_run
 from celery_dynbeat.broker import admit
 from celery_dynbeat.testing import ManualBeat
-from tests.support.applications import MINUTELY, START, execute
+from tests.support.applications import MINUTELY, START
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 
@@ -35,12 +35,6 @@ def define(dynbeat):
         return dynbeat.app.task(name=name, shared=False, **options)(body)
 
     return define
-
-
-@pytest.fixture
-def note(define, seen):
-    """Register the task "note", which appends its current run and its last success to ``seen``."""
-    return define("note", lambda: seen.append((current_run(), current_run().last_success_at)))
 
 
 def test_a_task_knows_its_run(define, seen, beat, clock, mine):
@@ -74,22 +68,6 @@ def test_a_retry_is_a_new_attempt_of_the_same_run(define, seen, beat, clock, min
     assert (first.run_id, first.fire_at) == (second.run_id, second.fire_at)
 
 
-def test_the_origin_of_a_manual_run_survives_its_retry(define, seen, beat, clock, mine):
-    def body(self):
-        seen.append(current_run().origin)
-        if len(seen) == 1:
-            raise self.retry(countdown=30)
-
-    define("t", body, bind=True)
-    mine.create("n", task="t", trigger=Cron("0 9 1 1 *"))
-    mine.run_now("n")
-    beat.run_until_idle()
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-
-    assert seen == ["manual", "manual"]
-
-
 def test_the_last_success_is_the_newest_fire_time_that_succeeded(define, seen, beat, clock, mine):
     def body():
         seen.append(current_run().last_success_at)
@@ -105,38 +83,6 @@ def test_the_last_success_is_the_newest_fire_time_that_succeeded(define, seen, b
         beat.run_until_idle()
 
     assert seen == [None, START + MINUTE, START + MINUTE, START + 3 * MINUTE]
-
-
-@pytest.mark.usefixtures("note")
-def test_the_last_success_of_a_backfilled_run_is_before_its_own_fire_time(seen, beat, clock, mine):
-    mine.create("n", task="note", trigger=Cron("0 * * * *"))
-    clock.advance(HOUR)
-    beat.run_until_idle()
-    mine.backfill("n", since=START - 2 * HOUR, until=START - HOUR + timedelta(seconds=1))
-    beat.run_until_idle()
-
-    _, older, newer = [(run.origin, last) for run, last in seen]
-    assert older == ("backfill", None)
-    assert newer == ("backfill", START - 2 * HOUR)
-
-
-@pytest.mark.usefixtures("note")
-def test_a_rerun_that_succeeded_counts_with_its_original_fire_time(
-    dynbeat, seen, beat, clock, mine
-):
-    mine.create("n", task="note", trigger=MINUTELY)
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-    # A rerun has a fire time of its own in the table.
-    execute(
-        dynbeat,
-        "UPDATE dynbeat_run SET nominal_at = fire_at, fire_at = :at, origin = 'rerun'",
-        at=str(START + MINUTE + timedelta(microseconds=1)).removesuffix("+00:00"),
-    )
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-
-    assert [last for _, last in seen] == [None, START + MINUTE]
 
 
 def test_the_last_success_is_read_once_and_only_when_it_is_used(
@@ -168,24 +114,6 @@ def test_the_last_success_is_read_once_and_only_when_it_is_used(
     assert mine.runs("n")[0].status == "succeeded"
     # PostgreSQL: a SET LOCAL comes with the query.
     assert seen in ([0, 1], [0, 2])
-
-
-@pytest.mark.usefixtures("note")
-def test_after_the_schedule_was_deleted_no_success_is_known(seen, define, beat, clock, mine):
-    def body():
-        mine.delete("n")
-        seen.append((current_run(), current_run().last_success_at))
-
-    define("deletes", body)
-    mine.create("n", task="note", trigger=MINUTELY)
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-    mine.update("n", task="deletes")
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-
-    run, last = seen[1]
-    assert (run.schedule, last) == ("n", None)
 
 
 def test_there_is_no_current_run_outside_a_task():

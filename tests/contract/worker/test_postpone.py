@@ -11,7 +11,7 @@ from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.insights.explain.causes import Cause
 from celery_dynbeat.insights.explain.reading import explain
 from celery_dynbeat.insights.explain.runs import explain_run
-from celery_dynbeat.store import nodes, places
+from celery_dynbeat.store import nodes
 from celery_dynbeat.store.runs.unfinished import MAX_ATTEMPTS
 from celery_dynbeat.testing import ManualBeat
 from celery_dynbeat.worker import PostponeRun
@@ -154,64 +154,6 @@ def test_a_run_that_is_postponed_by_no_time_does_not_start_in_a_loop(site):
     assert len(made.started) == 1
 
 
-@pytest.mark.parametrize("stops", ["hold", "quiet"])
-def test_holds_and_quiet_hours_are_asked_again(site, stops):
-    made = site()
-    made.create()
-    made.outcomes.append(HOUR)
-    made.pass_to(DUE)
-    end = DUE + 3 * HOUR
-    if stops == "hold":
-        made.mine.hold(until=end)
-    else:
-        made.mine.set_quiet_hours([f"{DUE:%H:%M}-{end:%H:%M}"])
-
-    made.pass_to(DUE + HOUR)
-    assert (made.run().waited_for, made.run().is_waiting) == (stops, True)
-    made.pass_to(end)
-
-    assert [at for at, _, _ in made.started] == [DUE, end]
-
-
-def test_a_manual_run_that_its_task_postpones_waits_for_the_end_of_quiet_hours(site):
-    made = site()
-    end = START + 3 * HOUR
-    made.create("n")
-    made.mine.pause("n")
-    made.mine.set_quiet_hours([f"{START:%H:%M}-{end:%H:%M}"])
-    made.outcomes.append(MINUTE)
-    made.mine.run_now("n")
-
-    for at in (START, START + MINUTE, end):
-        made.pass_to(at)
-
-    assert [at for at, _, _ in made.started] == [START, end]
-
-
-def test_a_postponed_run_frees_its_place_and_takes_a_new_one(site):
-    made = site(owner_limits={"*": {"max_running": 1}})
-    made.create("a")
-    made.outcomes += [HOUR, 2 * HOUR]
-    made.pass_to(DUE)
-    assert made.dynbeat.context.database.run(lambda each: places.in_use(each, [OWNER])) == {}
-
-    made.mine.create("b", task="t", trigger=Once(DUE + MINUTE))
-    made.pass_to(DUE + MINUTE)
-    made.mine.create("c", task="t", trigger=Once(DUE + 2 * MINUTE))
-    assert [name for _, name, _ in made.started] == ["a", "b"]
-
-    # Another run has the only place when the postponed run is due.
-    made.beat.publisher.run_queued = lambda: 0
-    made.pass_to(DUE + 2 * MINUTE)
-    made.pass_to(DUE + HOUR)
-    assert (made.run("a").status, made.run("a").waited_for) == ("pending", "place")
-    del made.beat.publisher.run_queued
-    for number in range(4):
-        made.pass_to(DUE + HOUR + number * MINUTE)
-
-    assert [name for _, name, _ in made.started] == ["a", "b", "c", "a"]
-
-
 @pytest.mark.parametrize("cap", [None, 1])
 def test_a_run_whose_expires_after_passes_while_it_is_postponed_expires(site, cap):
     made = site(owner_limits={"*": {"max_running": cap}})
@@ -235,39 +177,6 @@ def test_a_run_that_failed_before_it_was_postponed_does_not_expire(site):
     assert (made.run().status, len(made.started)) == ("succeeded", 3)
 
 
-@pytest.mark.parametrize(("call", "status"), [("pause", "revoked"), ("delete", "revoked")])
-def test_a_pause_and_a_delete_revoke_a_postponed_run(site, call, status):
-    made = site()
-    made.create()
-    made.outcomes.append(HOUR)
-    made.pass_to(DUE)
-    run_id = made.run().id
-
-    getattr(made.mine, call)("n")
-    made.pass_to(DUE + HOUR)
-
-    assert made.dynbeat.schedules.get_run(run_id).status == status
-    assert len(made.started) == 1
-
-
-@pytest.mark.parametrize("overlap", ["skip", "buffer_one", "cancel_previous"])
-def test_the_next_fire_time_finds_the_postponed_run_unfinished(site, overlap):
-    made = site()
-    made.mine.create("n", task="t", trigger="PT10M", overlap=overlap)
-    made.outcomes.append(12 * MINUTE)
-
-    for minutes in range(1, 40):
-        made.pass_to(START + minutes * MINUTE)
-
-    statuses = [run.status for run in reversed(made.mine.runs("n").items)]
-    expected = {
-        "skip": ["succeeded", "skipped", "succeeded"],
-        "buffer_one": ["succeeded", "succeeded", "succeeded"],
-        "cancel_previous": ["revoked", "succeeded", "succeeded"],
-    }
-    assert statuses[:3] == expected[overlap]
-
-
 @pytest.mark.parametrize("redelivered", [False, True])
 def test_another_message_of_the_postponed_attempt_does_not_start_the_run(
     dynbeat, clock, beat, redelivered
@@ -288,30 +197,6 @@ def test_another_message_of_the_postponed_attempt_does_not_start_the_run(
     assert (again.attempt, again.retries) == (1, 0)
     assert worker.start(again)
     assert not worker.start(message, redelivered=redelivered)
-
-
-def test_another_message_does_not_start_a_postponed_run_that_waits_for_a_hold(dynbeat, clock, beat):
-    mine = dynbeat.schedules.for_owner(OWNER)
-    mine.create("n", task="t", trigger=Once(DUE))
-    clock.move_to(DUE)
-    beat.run_until_idle()
-    worker = WorkerStub(dynbeat)
-    (message,) = beat.publisher.sent
-    assert worker.start(message)
-    worker.postpone(message, until=DUE + HOUR)
-    mine.hold(reason="r")
-    clock.move_to(DUE + HOUR)
-    worker.heartbeat()
-    beat.run_until_idle()
-    assert [run.waited_for for run in mine.runs("n")] == ["hold"]
-
-    assert not worker.start(message, redelivered=True)
-    mine.release()
-    # Beat asks again at intervals whether the run waits.
-    clock.advance(3 * MINUTE)
-    worker.heartbeat()
-    beat.run_until_idle()
-    assert worker.start(beat.publisher.sent[1])
 
 
 @each_database

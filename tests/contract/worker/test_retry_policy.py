@@ -15,7 +15,6 @@ from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run
 from celery_dynbeat.store import health
 from celery_dynbeat.store.runs import attempts
-from celery_dynbeat.telemetry import events, subscribe, unsubscribe
 from celery_dynbeat.testing import ManualBeat
 from celery_dynbeat.worker.signal_handlers import reporting
 from celery_dynbeat.worker.task_guard import guarded_request
@@ -190,19 +189,6 @@ def test_the_next_beat_sends_the_retry_after_a_crash(worker, dynbeat, point):
     assert not worker.node.start(retry)
 
 
-@pytest.mark.parametrize("call", ["pause", "delete"])
-def test_a_stopped_schedule_makes_no_retry(worker, call):
-    worker.create(retry=POLICY)
-    run = worker.send()
-    fail(worker, run)
-
-    getattr(worker.mine, call)("n")
-
-    found = worker.mine.get_run(run.run_id)
-    assert (found.status, found.retry_at) == ("revoked", None)
-    assert sent_after(worker, timedelta(days=1)) is None
-
-
 def test_a_pause_by_sql_revokes_the_retry_when_it_is_due(worker, dynbeat):
     worker.create(retry=POLICY)
     run = worker.send()
@@ -239,20 +225,6 @@ def test_a_waiting_run_counts_as_unfinished_for_overlap(worker):
     assert [run.status for run in worker.mine.runs()] == ["skipped", "retrying"]
 
 
-def test_a_buffered_run_waits_for_the_last_attempt(worker):
-    worker.create(retry=Retry(max_retries=1, backoff=90), overlap="buffer_one")
-    first = worker.send()
-    fail(worker, first)
-    assert sent_after(worker, MINUTE) is None
-
-    retry = sent_after(worker, timedelta(seconds=30))
-    assert retry.run_id == first.run_id
-    worker.consume(retry)
-
-    following = sent_after(worker, timedelta())
-    assert following.run_id != first.run_id
-
-
 def test_a_newer_run_replaces_a_waiting_one(worker):
     worker.create(retry=Retry(max_retries=1, backoff=90), overlap="cancel_previous")
     first = worker.send()
@@ -281,24 +253,6 @@ def test_the_retry_of_a_replaced_run_is_not_made(worker):
     assert worker.context.database.run(lambda session: attempts.finish(session, ended))
 
     assert worker.status(first) == "revoked"
-
-
-@pytest.mark.parametrize("call", ["run_now", "rerun", "backfill"])
-def test_a_requested_run_is_retried_whatever_the_next_fire_time_is(worker, call):
-    worker.create(retry=Retry(max_retries=1, backoff=600, until_next_fire=True))
-    worker.mine.update("n", trigger="* * * * *")
-    original = worker.send()
-    worker.consume(original)
-    if call == "run_now":
-        worker.mine.run_now("n")
-    elif call == "rerun":
-        worker.mine.rerun(original.run_id)
-    else:
-        since = original.fire_at - 3 * MINUTE
-        worker.mine.backfill("n", since=since, until=since + SECOND)
-
-    run = sent_after(worker, SECOND)
-    assert fail(worker, run).status == "retrying"
 
 
 def test_a_rejected_message_is_not_retried(worker, dynbeat):
@@ -369,19 +323,6 @@ def test_beat_is_notified_of_a_retry_that_is_due_before_its_next_poll(
     fail(worker, run)
 
     assert bool(notified) is is_notified
-
-
-def test_a_failed_attempt_is_an_event_each_time(worker):
-    worker.create(retry=Retry(max_retries=1, backoff=10), max_runs=1)
-    heard = []
-    subscribe(heard.append, events.RunEnded, key="test")
-    try:
-        fail(worker, worker.send())
-        fail(worker, sent_after(worker, timedelta(seconds=10)))
-    finally:
-        unsubscribe("test", events.RunEnded)
-
-    assert [(event.status, event.attempt) for event in heard] == [("retrying", 1), ("failed", 2)]
 
 
 def test_a_run_that_waits_for_its_retry_is_no_unstarted_run(worker, dynbeat):
@@ -462,29 +403,6 @@ def test_a_failure_that_is_written_twice_is_retried_once(worker):
 
     assert (second.attempt, second.retries, worker.status(first)) == (1, 1, "sent")
     assert sent_after(worker, MINUTE) is None
-
-
-@pytest.mark.parametrize("waits_for", ["quiet", "hold"])
-def test_a_retry_waits_for_the_end_of_quiet_hours_and_of_a_hold(worker, waits_for):
-    worker.create(retry=POLICY, max_runs=1)
-    first = worker.send()
-    fail(worker, first)
-    now = worker.clock.now()
-    end = now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=2)
-    if waits_for == "quiet":
-        worker.mine.set_quiet_hours([f"{now:%H:%M}-{end:%H:%M}"])
-    else:
-        worker.mine.hold(until=end)
-
-    assert sent_after(worker, 10 * SECOND) is None
-    found = worker.mine.get_run(first.run_id)
-    assert (found.status, found.waited_for, found.ready_at) == ("retrying", waits_for, None)
-    assert sent_after(worker, end - worker.clock.now() - SECOND) is None
-
-    second = sent_after(worker, SECOND)
-    assert (second.run_id, second.attempt, second.retries) == (first.run_id, 1, 1)
-    found = worker.mine.get_run(first.run_id)
-    assert (found.waited_for, found.ready_at) == (waits_for, end)
 
 
 @pytest.mark.parametrize("waits_for", ["quiet", "hold"])
