@@ -211,22 +211,6 @@ def test_a_schedule_that_no_longer_matches_is_not_changed(mine, before_write):
     assert names(mine) == ["a", "b", "d"]
 
 
-@pytest.mark.usefixtures("crowd", "batches")
-def test_an_error_of_one_schedule_does_not_stop_the_others(dynbeat, mine):
-    for calls in (mine, dynbeat.schedules.for_owner("user:7")):
-        calls.update("c", end_at=START + HOUR)
-
-    done = mine.update_many({"trigger": Cron("0 0 1 1 *")}, tag="x")
-
-    (failure,) = done.failures
-    assert (failure.owner, failure.name) == ("user:42", "c")
-    assert "never" in failure.error or "no fire time" in failure.error
-    assert done == BulkResult(matched=3, changed=2, failed=1, failures=(failure,))
-    assert done.to_dict()["failures"] == [failure.to_dict()]
-    assert [mine.get(name).version for name in "ace"] == [2, 2, 2]
-    assert mine.get("c").trigger == MINUTELY
-
-
 @pytest.mark.usefixtures("crowd")
 def test_a_schedule_that_fails_is_not_changed_in_part(dynbeat, mine):
     """The fire times that skip() took out make an edit read the database before it fails."""
@@ -292,16 +276,3 @@ def test_beat_is_notified_once_for_each_batch(dynbeat, mine):
         counts.append(notifier.count)
 
     assert counts == [1, 0, 1, 0, 0]
-
-
-@pytest.mark.usefixtures("crowd", "batches")
-@each_call
-def test_progress_is_reported_after_each_batch(mine, call):
-    reports = []
-
-    call(mine, everything=True, progress=reports.append)
-
-    assert reports == [2, 4, 5]
-    with pytest.raises(InvalidArgumentError) as raised:
-        call(mine, everything=True, progress=5)
-    assert raised.value.field == "progress"

@@ -13,8 +13,7 @@ from celery_dynbeat import (
     InvalidTriggerError,
     NotFoundError,
 )
-from tests.support.applications import START, instants
-from tests.support.suites import each_database
+from tests.support.applications import START
 
 NAME = "holidays"
 DAILY = Cron("0 12 * * *")
@@ -32,10 +31,6 @@ def calendars(dynbeat):
     return dynbeat.calendars
 
 
-def days_of(fire_times) -> list[date]:
-    return [instant.date() for instant in instants(fire_times)]
-
-
 def test_put_creates_a_calendar_that_is_in_force(calendars, dynbeat):
     made = calendars.bound(actor="alice").upsert(NAME, dates=[MONDAY, SUNDAY, MONDAY])
 
@@ -47,20 +42,6 @@ def test_put_creates_a_calendar_that_is_in_force(calendars, dynbeat):
     [change] = dynbeat.schedules.changes()
     assert (change.action, change.owner, change.actor) == ("upsert_calendar", None, "alice")
     assert (change.after["calendar"], change.after["dates"]) == (NAME, 2)
-
-
-def test_each_date_can_have_a_note(calendars, mine):
-    made = calendars.upsert(NAME, dates={TUESDAY: "", MONDAY: "Böhm's day"})
-    mine.create("n", task="t", trigger=USING)
-
-    assert list(made.dates.items()) == [(MONDAY, "Böhm's day"), (TUESDAY, "")]
-    assert made.to_dict()["dates"] == {"2026-11-23": "Böhm's day", "2026-11-24": ""}
-    assert calendars.get(NAME).dates == made.dates
-    assert calendars.upsert(NAME, dates=made.dates).version == 1
-    assert calendars.upsert(NAME, dates=[MONDAY, TUESDAY]).version == 2
-    assert list(calendars.upsert(NAME, dates={MONDAY: "a" * 200}).dates.values()) == ["a" * 200]
-    taken = mine.upcoming("n", count=3, with_skipped=True)[2]
-    assert (taken.fire_at, taken.reason) == (at(MONDAY), f"calendar holidays ({'a' * 200})")
 
 
 @pytest.mark.parametrize(
@@ -95,19 +76,6 @@ def test_an_invalid_definition_is_refused(calendars, given, field):
     assert calendars.list() == []
 
 
-@each_database
-def test_the_longest_calendar_can_be_stored(calendars, mine):
-    days = [MONDAY + timedelta(days=2 * n) for n in range(2_000)]
-    others = [MONDAY + timedelta(days=2 * n + 1) for n in range(3, 2_000)]
-    for name, dates in {"a": days, "b": others}.items():
-        calendars.upsert(name, dates=dates)
-
-    mine.create("n", task="t", trigger=DAILY.excluding(calendar=["a", "b"]))
-
-    found = days_of(mine.upcoming("n", count=5))
-    assert found[:4] == [START.date(), SUNDAY, TUESDAY, TUESDAY + timedelta(days=2)]
-
-
 def test_calendars_are_listed_by_name_in_pages(calendars):
     for name in "bca":
         calendars.upsert(name, dates=[MONDAY])
@@ -130,22 +98,6 @@ def test_a_calendar_that_a_schedule_uses_cannot_be_deleted(calendars, mine):
     for call in (calendars.get, calendars.delete):
         with pytest.raises(NotFoundError):
             call(NAME)
-
-
-@pytest.mark.parametrize("delete", ["delete", "delete_many", "delete_owner"])
-def test_a_deleted_schedule_uses_no_calendar(calendars, dynbeat, mine, delete):
-    calendars.upsert(NAME, dates=[MONDAY])
-    mine.create("n", task="t", trigger=USING)
-
-    if delete == "delete":
-        mine.delete("n")
-    elif delete == "delete_many":
-        mine.delete_many(task="t")
-    else:
-        dynbeat.schedules.delete_owner(mine.owner)
-
-    assert calendars.get(NAME).schedules.count == 0
-    calendars.delete(NAME)
 
 
 @pytest.mark.parametrize("call", ["create", "update", "upsert", "preview", "create_many"])
@@ -181,22 +133,6 @@ def test_each_call_plans_with_the_days_and_links_the_schedule(calendars, mine, c
     assert mine.get("n").next_run_at == at(MONDAY)
     found = calendars.get(NAME)
     assert (found.schedules.count, found.waiting_schedules.count) == (1, 0)
-
-
-def test_a_rename_a_pause_and_an_edit_keep_the_link(calendars, mine):
-    calendars.upsert(NAME, dates=[MONDAY])
-    mine.create("n", task="t", trigger=USING)
-
-    mine.update("n", window=5, start_at=START)
-    mine.pause("n")
-    mine.resume("n")
-    mine.rename("n", "m")
-    mine.skip("m", at(SUNDAY))
-    mine.unskip("m", at(SUNDAY))
-    mine.run_now("m")
-
-    assert calendars.get(NAME).schedules.count == 1
-    assert days_of(mine.upcoming("m", count=3)) == [START.date(), SUNDAY, TUESDAY]
 
 
 def test_a_preview_names_the_calendar_that_takes_or_moves_a_fire_time(calendars, mine):

@@ -158,44 +158,6 @@ def test_a_call_cancels_at_most_its_limit_in_batches(dynbeat, monkeypatch, limit
     assert dynbeat.schedules.cancel_runs() == 12 - min(limit, 12)
 
 
-@pytest.mark.usefixtures("crowd")
-@each_database
-def test_a_rare_match_among_many_unfinished_runs_is_found(dynbeat, monkeypatch):
-    monkeypatch.setattr(scans, "MAX_SCANNED", 2)
-
-    assert dynbeat.schedules.cancel_runs(task="u", until=START + 2 * MINUTE) == 1
-
-
-@pytest.mark.usefixtures("crowd")
-def test_many_cancels_write_one_change_for_each_schedule(dynbeat, mine):
-    with dynbeat.acting(actor="alice", reason="wrong data"):
-        dynbeat.schedules.cancel_runs(owner=mine.owner)
-
-    changes = dynbeat.schedules.changes(action="cancel")
-    scopes = sorted((change.owner, change.name) for change in changes)
-    assert scopes == [("user:42", "a"), ("user:42", "b")]
-    assert {change.actor for change in changes} == {"alice"}
-    ids = {change.name: set(change.after["run_ids"]) for change in changes}
-    assert ids == {name: {run.id for run in mine.runs(name)} for name in "ab"}
-
-
-@pytest.mark.usefixtures("crowd")
-@each_database
-def test_runs_buffered_behind_many_cancelled_ones_are_sent_at_once(mine, theirs, clock, beat, sent):
-    for calls in (mine, theirs):
-        calls.create("n", task="v", trigger=MINUTELY, overlap="buffer_one")
-    for _ in range(2):
-        clock.advance(MINUTE)
-        beat.run_until_idle()
-    first = [run for run in sent if run.task == "v"]
-    assert len(first) == 2
-
-    assert mine.cancel_runs(task="v", until=clock.now()) == 1
-    beat.run_until_idle()
-
-    assert [run.owner for run in sent if run.task == "v"][2:] == [mine.owner]
-
-
 @pytest.mark.parametrize(
     ("field", "value"),
     [

@@ -10,7 +10,6 @@ from celery_dynbeat import InvalidArgumentError
 from celery_dynbeat.db.models import Run
 from celery_dynbeat.store import scans
 from tests.support.applications import MINUTELY, START, execute
-from tests.support.ended_runs import start
 from tests.support.suites import each_database
 
 MINUTE = timedelta(minutes=1)
@@ -85,21 +84,6 @@ def test_a_history_has_filters(dynbeat, mine):
         assert {run.name for run in call(task="u")} == {"b"}
         assert list(call(origin="manual")) == []
         assert call(status=["failed", "sent"], task="u", limit=5).cursor is None
-
-
-@pytest.mark.usefixtures("history")
-@each_database
-def test_a_rare_filter_reads_a_bounded_number_of_runs_for_one_page(dynbeat, mine, monkeypatch):
-    monkeypatch.setattr(scans, "MAX_SCANNED", 3)
-    oldest = mine.runs(limit=100)[-1].id
-    end(dynbeat, "succeeded", [oldest])
-
-    for call, name in ((mine.runs, None), (mine.runs, "a"), (dynbeat.schedules.runs, None)):
-        how = {} if name is None else {"name": name}
-        pages = all_pages(call, status="succeeded", **how)
-        assert ids(pages) == ([oldest] if oldest in ids([call(**how, limit=100)]) else [])
-        assert len(pages) > 1
-        assert pages[0] == []
 
 
 @pytest.mark.usefixtures("history")
@@ -223,25 +207,6 @@ def test_many_unfinished_runs_of_all_owners_are_listed_by_schedule(
         assert ids(pages) == expected, limit
     assert {schedule_ids[run_id] is None for run_id in mixed} == {True, False}
     assert len({history[run_id].owner for run_id in mixed}) == 2
-
-
-@each_database
-def test_many_unfinished_runs_of_an_owner_are_found_in_its_history(mine, mixed, monkeypatch):
-    expected = [run.id for run in mine.runs(limit=100) if run.id in mixed]
-    monkeypatch.setattr(scans, "MAX_SCANNED", len(mixed) - 1)
-
-    assert ids(all_pages(mine.runs, status="sent", limit=2)) == expected
-
-
-@each_database
-def test_a_rare_status_among_many_unfinished_runs_is_found(dynbeat, mixed, monkeypatch):
-    start(dynbeat, mixed[3])
-    monkeypatch.setattr(scans, "MAX_SCANNED", 2)
-
-    pages = all_pages(dynbeat.schedules.runs, status="running")
-
-    assert ids(pages) == [mixed[3]]
-    assert len(pages) > 1
 
 
 @each_database

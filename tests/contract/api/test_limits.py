@@ -58,14 +58,6 @@ def test_a_trigger_below_the_minimum_interval_is_rejected(limited, write, trigge
     assert list(dynbeat.schedules.list()) == [before]
 
 
-def test_a_schedule_from_before_the_limit_keeps_its_trigger(limited):
-    owned(limited()).create("n", task="t", trigger=Every(5))
-
-    changed = owned(limited(min_interval=60)).update("n", description="changed")
-
-    assert (changed.description, changed.trigger) == ("changed", Every(5))
-
-
 def test_a_beat_schedule_entry_below_the_limit_is_rejected_by_name(limited, caplog):
     dynbeat = limited()
     dynbeat.app.conf.beat_schedule = {

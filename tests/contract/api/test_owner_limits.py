@@ -117,19 +117,6 @@ def test_a_function_that_fails_quarantines_nothing_and_fails_the_call(limited, c
         create(dynbeat, OWNER, "m")
 
 
-def test_beat_asks_for_an_owner_once_in_a_claim(limited, clock):
-    asked = []
-    create(limited(), OWNER, "first")
-    create(limited(), OWNER, "second")
-    beat = ManualBeat(limited(owner_limits=asked.append))
-    clock.advance(timedelta(minutes=1))
-
-    beat.run_until_idle()
-
-    assert len(beat.publisher.sent) == 2
-    assert asked == [OWNER]
-
-
 def test_owners_are_compared_by_code_point_whatever_the_collation_of_the_database(postgresql_url):
     with application(postgresql_url) as dynbeat:
         dynbeat.context.prepare()

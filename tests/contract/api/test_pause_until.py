@@ -84,17 +84,6 @@ def test_the_audit_names_beat_as_the_actor_of_the_resume(mine, clock, beat):
     }
 
 
-def test_more_pauses_than_a_batch_end_in_several_passes(dynbeat, mine, clock, beat):
-    mine.create_many({"name": f"n{n}", "task": "t", "trigger": "@daily"} for n in range(1_201))
-    assert mine.pause_many(until=END, everything=True).changed == 1_201
-
-    clock.advance(3 * MINUTE)
-    beat.run_until_idle()
-
-    assert mine.count(state="paused").count == 0
-    assert dynbeat.schedules.count(state="active").count == 1_201
-
-
 def test_a_pause_that_the_planning_time_does_not_reach_ends_in_the_next_pass(
     mine, clock, beat, sent, monkeypatch
 ):
@@ -112,17 +101,6 @@ def test_a_pause_that_the_planning_time_does_not_reach_ends_in_the_next_pass(
     assert sorted(run.name for run in sent) == ["n0", "n1", "n2"]
     assert minutes_of(sent) == [3, 3, 3]
     assert [each.actor for each in mine.changes("n2") if each.action == "resume"] == ["beat"]
-
-
-@pytest.mark.usefixtures("made")
-def test_pause_many_keeps_the_end_of_paused_schedules(mine):
-    mine.create("other", task="t", trigger=MINUTELY)
-    mine.pause("other")
-
-    done = mine.pause_many(until=END, everything=True)
-
-    assert (done.changed, done.unchanged) == (1, 1)
-    assert [mine.get(name).paused_until for name in ("n", "other")] == [END, None]
 
 
 @pytest.mark.parametrize(

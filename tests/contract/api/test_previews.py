@@ -14,12 +14,10 @@ from celery_dynbeat import (
     Cron,
     Every,
     InvalidArgumentError,
-    InvalidTriggerError,
     Once,
     Retry,
     RRule,
 )
-from celery_dynbeat.common.text import LATEST
 from celery_dynbeat.testing import FrozenClock
 from tests.support.applications import START, execute, instants
 from tests.support.property_application import EXAMPLE_FACTOR, delete_all_rows, prepared_application
@@ -70,47 +68,6 @@ def test_to_dict_is_a_body_that_an_application_returns(limited):
     }
 
 
-@pytest.mark.parametrize("zone", ["UTC", SEOUL, "America/New_York"])
-def test_the_last_instant_of_fire_times_has_a_preview(mine, zone):
-    last = LATEST - timedelta(microseconds=1)
-    mine.set_timezone(zone)
-
-    (shown,) = mine.preview(Once(last), "late").fire_times
-
-    assert shown.fire_at == shown.local == last
-    assert mine.create("late", task="t", trigger=Once(last)).next_run_at == last
-
-
-@pytest.mark.parametrize(
-    ("trigger", "fields"),
-    [
-        ("0 25 * * *", {}),
-        (Once(START - timedelta(days=1)), {}),
-        (Cron("0 9 * * *", timezone="UTC"), {"end_at": START + timedelta(minutes=1)}),
-        (Every(59), {}),
-        (NINE, {"window": -1}),
-        (NINE, {"start_at": "soon"}),
-        (NINE, {"retry": {"max_retries": 101}}),
-        (5, {}),
-    ],
-    ids=repr,
-)
-def test_it_raises_the_errors_of_create(limited, trigger, fields):
-    mine = limited(min_interval=60).schedules.for_owner("user:42")
-    errors = []
-    for call in (
-        lambda: mine.preview(trigger, "a", **fields),
-        lambda: mine.create("a", task="t", trigger=trigger, **fields),
-    ):
-        with pytest.raises(InvalidArgumentError) as refusal:
-            call()
-        error = refusal.value
-        assert isinstance(error, InvalidArgumentError | InvalidTriggerError)
-        errors.append((type(error), str(error), error.field))
-
-    assert errors[0] == errors[1]
-
-
 @pytest.mark.parametrize("count", [0, 101, True, "5"])
 def test_the_count_is_bounded(mine, count):
     with pytest.raises(InvalidArgumentError) as refusal:
@@ -126,12 +83,6 @@ def test_a_retry_that_never_comes_before_the_next_fire_time_has_a_warning(mine):
         warnings = mine.preview(hourly, "a", retry=policy).warnings
         assert bool(only(warnings, "no run is retried")) is is_warned
     assert not mine.preview(hourly, "a", retry=Retry(max_retries=2, backoff=7200)).warnings
-
-
-def test_a_rare_trigger_has_a_warning(mine):
-    assert only(mine.preview("0 9 29 2 *", "a", 1).warnings, "less than once a year")
-    assert not only(mine.preview("0 9 1 1 *", "a").warnings, "less than once a year")
-    assert not mine.preview(Once(START + timedelta(days=900)), "a").warnings
 
 
 def test_exclusions_without_effect_and_with_too_much_effect_have_warnings(mine):

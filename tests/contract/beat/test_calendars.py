@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import event, text
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import AnyOf, Cron, Once
+from celery_dynbeat import Cron, Once
 from celery_dynbeat.beat import dispatcher, refused, replanning
 from celery_dynbeat.beat.claim import claim
 from celery_dynbeat.testing import ManualBeat
@@ -74,24 +74,6 @@ def test_an_edit_plans_the_schedules_again(calendars, mine, beat, clock):
     assert (found.in_force_at, found.waiting_schedules.count) == (clock.now(), 0)
 
 
-def test_plans_come_in_batches(calendars, mine, beat, monkeypatch):
-    monkeypatch.setattr(replanning, "BATCH_SIZE", 3)
-    rows = [{"name": f"n{n}", "task": "t", "trigger": USING} for n in range(8)]
-    mine.create_many(rows)
-    # Beat sees that there is a calendar.
-    beat.run_until_idle()
-    calendars.upsert(NAME, dates=[SATURDAY])
-
-    waiting = []
-    for _ in range(4):
-        waiting.append(calendars.get(NAME).waiting_schedules.count)
-        beat.tick()
-
-    assert waiting == [8, 5, 2, 0]
-    assert calendars.get(NAME).in_force_at == START
-    assert {each.next_run_at for each in mine.list()} == {at(SUNDAY)}
-
-
 @each_database
 def test_a_locked_schedule_is_planned_later_and_delays_no_other(
     calendars, dynbeat, mine, beat, clock, monkeypatch
@@ -116,21 +98,6 @@ def test_a_locked_schedule_is_planned_later_and_delays_no_other(
         beat.run_until_idle()
 
     assert calendars.get(NAME).waiting_schedules.count == 0
-    assert {each.next_run_at for each in mine.list()} == {at(SUNDAY)}
-
-
-@each_database
-def test_two_beats_share_the_work(calendars, dynbeat, mine, monkeypatch):
-    monkeypatch.setattr(replanning, "BATCH_SIZE", 2)
-    mine.create_many([{"name": f"n{n}", "task": "t", "trigger": USING} for n in range(7)])
-    beats = [ManualBeat(dynbeat), ManualBeat(dynbeat)]
-    calendars.upsert(NAME, dates=[SATURDAY])
-
-    for _ in range(4):
-        for each in beats:
-            each.tick()
-
-    assert calendars.get(NAME).in_force_at == START
     assert {each.next_run_at for each in mine.list()} == {at(SUNDAY)}
 
 
@@ -181,33 +148,6 @@ def test_a_calendar_finishes_no_schedule(calendars, mine, beat, clock, when, sen
     free = mine.get("n")
     assert free.error is None
     assert free.next_run_at == at(SATURDAY if when == "replan" else MONDAY)
-
-
-@each_database
-def test_a_resume_does_not_finish_a_schedule_that_a_calendar_blocks(calendars, mine, beat):
-    mine.create("n", task="t", trigger=USING)
-    mine.pause("n")
-    calendars.upsert(NAME, dates=ALL_DAYS)
-
-    resumed = mine.resume("n")
-
-    assert resumed.finished_at is None
-    assert resumed.error.startswith("UnusableCalendarError: ")
-    calendars.upsert(NAME, dates=[SUNDAY])
-    beat.run_until_idle()
-    assert mine.get("n").next_run_at == at(SATURDAY)
-
-
-def test_a_schedule_that_the_calendar_makes_too_costly_recovers(calendars, mine, beat):
-    costly = AnyOf(*(Cron(f"{n} 12 * * *") for n in range(20))).excluding(calendar=NAME)
-    mine.create("n", task="t", trigger=costly)
-    calendars.upsert(NAME, dates=ALL_DAYS)
-    beat.run_until_idle()
-    assert mine.get("n").error.startswith("UnusableCalendarError: ")
-    calendars.upsert(NAME, dates=[SUNDAY])
-    beat.run_until_idle()
-
-    assert mine.get("n").next_run_at == at(SATURDAY)
 
 
 def test_a_row_inserted_by_hand_is_planned_and_linked(calendars, dynbeat, mine, beat):
@@ -470,58 +410,6 @@ def test_schedules_of_a_locked_calendar_do_not_delay_the_plans_of_others(
 
     assert {each.next_run_at for each in mine.list()} == {at(SATURDAY), at(SUNDAY)}
     assert calendars.get(NAME).schedules.count == 6
-
-
-@pytest.mark.parametrize("call", ["resume", "update"])
-def test_the_error_of_a_missing_calendar_names_the_call_that_plans_the_schedule(
-    dynbeat, mine, beat, clock, call
-):
-    execute(
-        dynbeat,
-        "INSERT INTO dynbeat_schedule (owner, name, task, trigger_kind, trigger_spec)"
-        " VALUES ('user:42', 'n', 't', 'excluding', :spec)",
-        spec=USING.spec,
-    )
-    beat.run_until_idle()
-    error = mine.get("n").error
-    assert "there is no calendar with this name" in error
-    assert "after upsert(), call resume() of the schedule" in error
-
-    dynbeat.calendars.upsert(NAME, dates=[SATURDAY])
-    beat.run_until_idle()
-    assert mine.get("n").error == error
-    planned = mine.resume("n") if call == "resume" else mine.update("n", description="x")
-    assert (planned.error, planned.next_run_at) == (None, at(SUNDAY))
-    # It is linked: the next edit finds it.
-    dynbeat.calendars.upsert(NAME, dates=[SATURDAY, SUNDAY])
-    clock.advance(timedelta(minutes=1))
-    beat.run_until_idle()
-    assert mine.get("n").next_run_at == at(MONDAY)
-
-
-def test_a_skip_does_not_follow_a_fire_time_that_an_edit_moves(calendars, mine, beat):
-    mine.create("n", task="t", trigger=Cron("0 12 * * sat").on_business_day("next", calendar=NAME))
-    mine.skip("n", at(MONDAY), reason="stocktaking")
-    next_week = at(MONDAY) + 7 * DAY
-    assert mine.get("n").next_run_at == next_week
-    calendars.upsert(NAME, dates=[MONDAY])
-    beat.run_until_idle()
-
-    # It fires.
-    assert mine.get("n").next_run_at == at(TUESDAY)
-    shown = mine.upcoming("n", count=2, with_skipped=True)
-    assert [(each.fire_at, each.is_skipped) for each in shown] == [
-        (at(SATURDAY), True),
-        (at(TUESDAY), False),
-    ]
-    assert "moves to" in shown[0].reason
-
-    # A correction of a wrong edit loses no skip.
-    calendars.upsert(NAME, dates=[NEVER])
-    beat.run_until_idle()
-    assert mine.get("n").next_run_at == next_week
-    mine.unskip("n", at(MONDAY))
-    assert mine.get("n").next_run_at == at(MONDAY)
 
 
 @pytest.mark.usefixtures("calendars")

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 from celery.schedules import crontab, schedule
-from sqlalchemy import create_engine, event, select, update
+from sqlalchemy import create_engine, select, update
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
@@ -272,26 +272,6 @@ def test_status_shows_refused_entries_with_the_reason_and_the_fix(start, own, dy
     assert f"entries refused {len(names)}" in text
 
 
-@pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
-def test_an_application_that_holds_a_schedule_with_the_name_of_an_entry_delays_no_other_entry(
-    dynbeat, own
-):
-    own.create("taken", task="t", trigger=MINUTELY)
-    dynbeat.app.conf.result_expires = None
-    dynbeat.app.conf.beat_schedule = {"taken": ENTRY, "free": ENTRY}
-    engine = dynbeat.context.database.engine
-    holding = create_engine(engine.url, isolation_level="READ COMMITTED")
-    with failing_waits(engine) as waits, Session(holding) as holder:
-        holder.execute(select(Schedule).where(Schedule.name == "taken").with_for_update())
-        left = config_sync.sync(dynbeat.context)
-        holder.rollback()
-    holding.dispose()
-
-    assert (left, waits) == ({"taken": None}, [])
-    assert {row.name for row in own.list()} == {"taken", "free"}
-    assert config_sync.sync(dynbeat.context, only=left) == {}
-
-
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("name", ["older", "newer"])
 def test_a_second_try_is_left_to_a_beat_that_started_later(dynbeat, start, own, name):
@@ -458,26 +438,6 @@ def test_without_a_name_of_the_application_each_start_writes_the_entries(
         start_beat(**CALENDAR)
 
         assert is_written(lambda: start_beat(**CALENDAR))
-
-
-def test_an_error_of_the_database_forgets_no_entry(dynbeat, start, own):
-    start(n=WITH_CALENDAR)
-    runtime = new_runtime(dynbeat)
-    dynbeat.calendars.upsert("holidays", dates=[START.date()])
-    engine = dynbeat.context.database.engine
-
-    def fail(_connection, _cursor, statement, *_rest):
-        if statement.startswith("INSERT INTO dynbeat_schedule "):
-            raise OperationalError(statement, {}, Exception("server closed the connection"))
-
-    event.listen(engine, "before_cursor_execute", fail)
-    with pytest.raises(OperationalError):
-        pass_with_retry(runtime)
-    event.remove(engine, "before_cursor_execute", fail)
-    pass_with_retry(runtime)
-    runtime.close()
-
-    assert [row.name for row in own.list()] == ["n"]
 
 
 @pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import AnyOf, ConflictError, Cron, Every, InvalidArgumentError, Once
+from celery_dynbeat import ConflictError, Cron, Every, InvalidArgumentError, Once
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import START, instants
 
@@ -40,23 +40,6 @@ def test_each_call_that_stores_a_delay_counts_it_from_now(dynbeat, mine, clock, 
 
     assert mine.get("n").trigger == Once(clock.now() + MINUTE)
     assert instants(mine.upcoming("n")) == [clock.now() + MINUTE]
-
-
-def test_a_delay_within_a_combined_trigger_counts_from_now(mine):
-    made = mine.create("n", task="t", trigger=AnyOf(Once.after(MINUTE), Cron("0 9 * * *")))
-
-    assert instants(mine.upcoming("n", count=1)) == [START + MINUTE]
-    assert Once(START + MINUTE) in made.trigger.triggers
-
-
-def test_a_one_off_without_a_delay_fires_at_once(mine, beat, sent):
-    made = mine.create("now", task="t", trigger=Once.after(0))
-
-    beat.run_until_idle()
-
-    assert made.next_run_at == START
-    assert [run.fire_at for run in sent] == [START]
-    assert mine.get("now").finished_at == START
 
 
 @pytest.mark.parametrize("late", [timedelta(0), SECOND, GRACE])
@@ -112,66 +95,6 @@ def test_a_resume_does_not_fire_a_one_off_that_has_just_passed(mine, clock, beat
     beat.run_until_idle()
 
     assert (resumed.finished_at, sent) == (clock.now(), [])
-
-
-def test_a_one_off_may_be_moved_by_less_than_min_interval(limited, clock):
-    dynbeat = limited(min_interval=timedelta(minutes=5))
-    mine, beat = dynbeat.schedules.for_owner("user:42"), ManualBeat(dynbeat)
-    mine.upsert("alarm", task="t", trigger=Once(START + MINUTE))
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-    clock.advance(30 * SECOND)
-
-    snoozed = mine.upsert("alarm", task="t", trigger=Once.after(2 * MINUTE))
-    clock.advance(2 * MINUTE)
-    beat.run_until_idle()
-
-    assert [run.fire_at for run in beat.publisher.sent] == [
-        START + MINUTE,
-        snoozed.trigger.at,
-    ]
-
-
-@pytest.mark.parametrize(
-    ("given", "field", "reason"),
-    [
-        ({"trigger": Every(60), "end_at": START - MINUTE}, "end_at", "lies in the past"),
-        (
-            {"trigger": Once(START + MINUTE), "start_at": START + 2 * MINUTE},
-            "trigger",
-            "are before start_at",
-        ),
-        (
-            {"trigger": Cron("0 12 * * *"), "end_at": START + MINUTE},
-            "trigger",
-            "no fire time until end_at",
-        ),
-        (
-            {"trigger": "DTSTART:20261101T090000Z\nRRULE:FREQ=DAILY;COUNT=2"},
-            "trigger",
-            "last fire time has passed",
-        ),
-    ],
-)
-def test_a_schedule_that_would_never_fire_is_rejected_with_the_reason(mine, given, field, reason):
-    with pytest.raises(InvalidArgumentError, match=reason) as refusal:
-        mine.create("n", task="t", **given)
-
-    assert refusal.value.field == field
-    assert not mine.list()
-
-
-def test_a_trigger_for_a_schedule_that_reached_max_runs_is_rejected_with_their_number(
-    mine, clock, beat
-):
-    mine.create("n", task="t", trigger=Every(60), max_runs=1)
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-
-    with pytest.raises(InvalidArgumentError, match="is reached after 1 runs") as refusal:
-        mine.update("n", trigger=Once.after(MINUTE))
-
-    assert refusal.value.field == "max_runs"
 
 
 def test_a_fire_time_too_near_to_the_last_run_is_rejected_with_that_reason(limited, clock):

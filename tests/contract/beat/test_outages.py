@@ -120,37 +120,6 @@ def test_runs_do_not_accumulate_during_an_outage(mine, router, count, after):
     assert all(mine.get(f"n-{number}").error is None for number in range(20))
 
 
-def test_each_retry_calls_the_router_once_for_each_waiting_run(mine, router, after):
-    for number in range(10):
-        mine.create(f"n-{number}", task="t", trigger=Every(timedelta(days=1)))
-    router.error = ValueError("unreachable")
-    after(timedelta(days=1))
-    for _ in range(10):
-        after(outages.MAX_PAUSE)
-    before = router.calls
-
-    after(SECOND)
-    assert router.calls == before
-    after(outages.MAX_PAUSE)
-
-    assert router.calls - before <= 3 * 10
-
-
-def test_an_outage_is_logged_at_its_start_and_at_its_end(mine, router, after, caplog):
-    for number in range(5):
-        mine.create(f"n-{number}", task="t", trigger=MINUTELY)
-    router.error = ValueError("unreachable")
-    with caplog.at_level("INFO"):
-        for _ in range(4):
-            after(30 * SECOND)
-        router.error = None
-        for _ in range(4):
-            after(30 * SECOND)
-
-    events = [record.event for record in caplog.records if hasattr(record, "event")]
-    assert (events.count("outage_started"), events.count("outage_ended")) == (1, 1)
-
-
 def test_an_unknown_serializer_in_a_row_quarantines_the_row(dynbeat, mine, count, after):
     for name in ("good", "bad"):
         mine.create(name, task="t", trigger=MINUTELY)
@@ -161,20 +130,6 @@ def test_an_unknown_serializer_in_a_row_quarantines_the_row(dynbeat, mine, count
 
     assert (count("failed"), count("sent")) == (1, 1)
     assert "No encoder installed for x" in mine.get("bad").error
-
-
-def test_an_unknown_serializer_of_the_application_is_an_outage(dynbeat, mine, count, after):
-    for number in range(3):
-        mine.create(f"n-{number}", task="t", trigger=MINUTELY)
-    dynbeat.app.conf.task_serializer = "clay-tablet"
-    after(MINUTE)
-    assert count("pending") == 3
-
-    dynbeat.app.conf.task_serializer = "json"
-    del dynbeat.app.amqp.__dict__["send_task_message"]
-    after(outages.MAX_PAUSE)
-
-    assert count("sent") == 3
 
 
 def test_an_option_that_fails_for_one_row_of_the_task_quarantines_that_row(
@@ -279,18 +234,6 @@ def test_status_shows_the_outage_and_the_fix_until_it_ends(mine, router, after, 
         after(30 * SECOND)
     well = reported()
     assert (well["healthy"], well["beats"][0]["outages"]) == (True, [])
-
-
-def test_the_outage_report_of_a_beat_is_bounded(mine, router, after, publisher):
-    for number in range(outages.MAX_REPORTED + 5):
-        mine.create(f"n-{number}", task=f"t{number}", trigger=MINUTELY)
-    router.error = ValueError("x" * 10_000)
-    after(MINUTE)
-
-    report = outages.parse_report(publisher.outages.report())
-
-    assert len(report) == outages.MAX_REPORTED
-    assert max(len(each.error) for each in report) <= outages.ERROR_LENGTH
 
 
 def test_a_run_that_is_refused_for_days_delays_no_other_schedule_of_its_task(dynbeat, mine, after):

@@ -117,37 +117,6 @@ def test_a_waiting_run_expires(limited, clock):
     assert names(beat) == ["n00000", "n00002"]
 
 
-@pytest.mark.parametrize("overlap", ["skip", "cancel_previous"])
-def test_free_places_send_no_run_of_a_batch_with_another_run_of_its_schedule(
-    limited, clock, overlap
-):
-    dynbeat = limited(owner_limits={"*": {"max_running": 2}})
-    mine = dynbeat.schedules.for_owner(OWNER)
-    create(dynbeat, 2)
-    mine.create("n", task="t", trigger=MINUTELY, overlap=overlap)
-    mine.pause("n")
-    clock.move_to(DUE)
-    beat = ManualBeat(dynbeat)
-    beat.run_until_idle()
-    mine.backfill("n", since=START, until=DUE, per_minute=6_000)
-    beat.run_until_idle()
-    mine.run_now("n")
-    beat.run_until_idle()
-    assert names(beat) == ["n00000", "n00001"]
-
-    origins = []
-    for _ in range(3):
-        for run in beat.publisher.sent:
-            start(dynbeat, run.run_id)
-            end(dynbeat, run.run_id, "succeeded")
-        beat.publisher.sent.clear()
-        clock.advance(2 * SECOND)
-        beat.run_until_idle()
-        origins.append([run.origin for run in beat.publisher.sent])
-
-    assert origins == [["manual"], ["backfill"], []]
-
-
 @each_database
 def test_a_run_that_is_sent_while_places_are_counted_keeps_its_place(limited, clock):
     dynbeat = limited(owner_limits={"*": {"max_running": 1}})
@@ -231,24 +200,6 @@ def test_waiting_runs_keep_waiting_while_the_limits_are_not_known(limited, clock
     answers.append(None)
     clock.advance(SECOND)
     beat.run_until_idle()
-    assert len(beat.publisher.sent) == 2
-
-
-def test_a_buffered_run_does_not_wait_for_a_run_that_waits_for_its_place(limited, clock):
-    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
-    mine = dynbeat.schedules.for_owner(OWNER)
-    mine.create("a", task="t", trigger="PT1M", overlap="buffer_one")
-    beat = ManualBeat(dynbeat)
-    for _ in range(3):
-        clock.advance(timedelta(minutes=1))
-        beat.run_until_idle()
-    for number in range(2):
-        assert len(beat.publisher.sent) == number + 1
-        run_id = beat.publisher.sent[number].run_id
-        start(dynbeat, run_id)
-        end(dynbeat, run_id, "succeeded")
-        beat.run_until_idle()
-
     assert len(beat.publisher.sent) == 2
 
 
@@ -491,34 +442,6 @@ def retry_later(dynbeat, run_id, *, delay, by_beat=True):
     assert dynbeat.context.database.run(partial(attempts.finish, attempt_end=again))
 
 
-def test_a_run_that_waits_for_its_retry_has_no_place_and_waits_for_a_new_one(limited, clock):
-    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
-    create(dynbeat, 2)
-    clock.move_to(DUE)
-    beat, node = ManualBeat(dynbeat), WorkerStub(dynbeat, "w")
-    beat.run_until_idle()
-    first = beat.publisher.sent[0].run_id
-    start(dynbeat, first)
-    retry_later(dynbeat, first, delay=10 * SECOND)
-    clock.advance(SECOND)
-    beat.run_until_idle()
-    assert names(beat) == ["n00000", "n00001"]
-
-    start(dynbeat, beat.publisher.sent[1].run_id)
-    clock.advance(timedelta(minutes=1))
-    node.heartbeat()
-    beat.run_until_idle()
-    assert names(beat) == ["n00000", "n00001"]
-    waiting = dynbeat.schedules.runs(status="pending").items
-    assert [run.id for run in waiting] == [first]
-    end(dynbeat, beat.publisher.sent[1].run_id, "succeeded")
-    clock.advance(SECOND)
-    beat.run_until_idle()
-
-    assert names(beat) == ["n00000", "n00001", "n00000"]
-    assert beat.publisher.sent[2].attempt == 1
-
-
 def test_a_run_that_celery_retries_keeps_its_place(limited, clock):
     dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     create(dynbeat, 2)
@@ -560,25 +483,6 @@ def test_a_new_limit_counts_the_runs_that_were_sent_before(limited, clock, start
 
     # Three, two, and one of the runs before the limit are unfinished.
     assert sent == [0, 0, 1]
-
-
-def test_a_changed_key_counts_the_runs_with_the_old_one(limited, clock):
-    keys = {"key": "one"}
-    dynbeat = limited(owner_limits=lambda _: {"max_running": 1, "running_key": keys["key"]})
-    create(dynbeat, 3)
-    clock.move_to(DUE)
-    beat = ManualBeat(dynbeat)
-    beat.run_until_idle()
-    keys["key"] = "two"
-    for _ in range(3):
-        clock.advance(SECOND)
-        beat.run_until_idle()
-
-    assert names(beat) == ["n00000"]
-    end_all(dynbeat, beat.publisher.sent, "succeeded")
-    clock.advance(SECOND)
-    beat.run_until_idle()
-    assert names(beat) == ["n00000", "n00001"]
 
 
 @each_database
@@ -633,35 +537,6 @@ def test_a_run_stores_that_it_waited_for_a_place_and_since_when_it_could_be_sent
     }
 
 
-def test_waiting_manual_runs_do_not_hide_the_run_that_a_buffered_run_waits_for(limited, clock):
-    dynbeat = limited(owner_limits={"*": {"max_running": 2}})
-    mine = dynbeat.schedules.for_owner(OWNER)
-    mine.create("a", task="t", trigger=MINUTELY, overlap="buffer_one")
-    mine.create("other", task="t", trigger=Once(DUE + timedelta(days=1)))
-    beat, node = ManualBeat(dynbeat), WorkerStub(dynbeat, "w")
-    clock.move_to(DUE)
-    beat.run_until_idle()
-    start(dynbeat, beat.publisher.sent[0].run_id)
-    mine.run_now("other")
-    beat.run_until_idle()
-    clock.advance(timedelta(minutes=1))
-    node.heartbeat()
-    # The buffered run waits for its place, and the manual runs behind it.
-    beat.run_until_idle()
-    for _ in range(105):
-        mine.run_now("a")
-    clock.advance(timedelta(minutes=1))
-    node.heartbeat()
-    beat.run_until_idle()
-    assert statuses(dynbeat, name="a", origin="schedule")["pending"] == 1
-    end_all(dynbeat, beat.publisher.sent[1:], "succeeded")
-    clock.advance(SECOND)
-    beat.run_until_idle()
-
-    # The free place is for a manual run, because the first run of the schedule has not ended.
-    assert [run.origin for run in beat.publisher.sent] == ["schedule", "manual", "manual"]
-
-
 def test_schedules_with_cancel_previous_take_turns(limited, clock):
     dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     mine = dynbeat.schedules.for_owner(OWNER)
@@ -685,48 +560,6 @@ def test_schedules_with_cancel_previous_take_turns(limited, clock):
     counts = Counter(run.name for run in started)
     assert len(started) > 40
     assert min(counts[f"n{number}"] for number in range(4)) > len(started) / 6
-
-
-def test_a_buffered_run_takes_no_place_before_the_previous_run_has_ended(limited, clock):
-    dynbeat = limited(owner_limits={"*": {"max_running": 2}})
-    mine = dynbeat.schedules.for_owner(OWNER)
-    mine.create("long", task="t", trigger=MINUTELY, overlap="buffer_one")
-    beat, node = ManualBeat(dynbeat), WorkerStub(dynbeat, "w")
-    for _ in range(2):
-        clock.advance(timedelta(minutes=1))
-        node.heartbeat()
-        beat.run_until_idle()
-        long = beat.publisher.sent[0].run_id
-        start(dynbeat, long)
-    mine.create("other", task="t", trigger=Once(clock.now() + SECOND))
-    mine.create("third", task="t", trigger=Once(clock.now() + SECOND))
-    clock.advance(SECOND)
-    beat.run_until_idle()
-
-    assert names(beat)[1:] in (["other"], ["third"])
-    assert mine.usage().running == 2
-    end(dynbeat, long, "succeeded")
-    clock.advance(SECOND)
-    beat.run_until_idle()
-    assert len(beat.publisher.sent) == 3
-    assert beat.publisher.sent[2].name == "long"
-
-
-def test_many_runs_that_wait_for_previous_runs_do_not_hide_the_next_one(limited, clock):
-    dynbeat = limited(owner_limits={"*": {"max_running": 30}})
-    create(dynbeat, 1, at=DUE + 2 * timedelta(minutes=1))
-    mine = dynbeat.schedules.for_owner(OWNER)
-    for number in range(25):
-        mine.create(f"long{number}", task="t", trigger=MINUTELY, overlap="buffer_one")
-    beat, node = ManualBeat(dynbeat), WorkerStub(dynbeat, "w")
-    for _ in range(4):
-        clock.advance(timedelta(minutes=1))
-        node.heartbeat()
-        beat.run_until_idle()
-        for run in beat.publisher.sent:
-            start(dynbeat, run.run_id)
-
-    assert names(beat)[25:] == ["n00000"]
 
 
 @pytest.mark.parametrize("overlap", ["skip", "buffer_one"])

@@ -5,17 +5,13 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import Every
 from celery_dynbeat.beat import termination
-from celery_dynbeat.beat.dispatcher import ROUNDS_PER_NODE_TIMEOUT
 from celery_dynbeat.beat.termination import MAX_RETRIES, NOT_ENDED
 from celery_dynbeat.common.errors import DispatchError
-from celery_dynbeat.common.states import Status
 from celery_dynbeat.testing import ManualBeat, RecordingPublisher
-from tests.support.applications import MINUTELY, START
+from tests.support.applications import MINUTELY
 from tests.support.worker_stub import WorkerStub
 
-MINUTE = timedelta(minutes=1)
 REFUSAL = "beat may not write"
 
 
@@ -109,26 +105,6 @@ def test_a_run_that_no_worker_ends_gets_a_note_and_no_further_request(
     assert len(warnings(caplog)) == 1
 
 
-def test_the_note_stays_when_the_run_ends_by_itself(mine, replace_one, run_maintenance, worker):
-    run = replace_one()
-    run_maintenance(MAX_RETRIES + 1)
-
-    worker.finish(run)
-
-    ended = next(found for found in mine.runs() if found.id == run.run_id)
-    assert (ended.status, ended.error) == ("succeeded", NOT_ENDED)
-
-
-def test_a_run_that_is_not_replaced_gets_no_note(mine, clock, beat, broker, worker):
-    mine.create("n", task="t", trigger=MINUTELY)
-    clock.advance(timedelta(minutes=1))
-    beat.run_until_idle()
-    worker.start(broker.sent[0])
-    worker.finish(broker.sent[0])
-
-    assert [(run.status, run.error) for run in mine.runs()] == [("succeeded", None)]
-
-
 def test_a_refused_request_is_noted_and_delays_nothing(
     mine, broker, replace_one, run_maintenance, caplog
 ):
@@ -201,37 +177,3 @@ def test_a_later_claim_sends_no_request_for_a_run_that_was_replaced_before(
 
     # By the first claim, and by the maintenance of this pass.
     assert broker.terminated == [run.run_id] * 2
-
-
-def test_many_schedules_that_recover_send_no_further_request(
-    dynbeat, mine, clock, beat, broker, worker
-):
-    mine.create("n", task="t", trigger=MINUTELY, overlap="cancel_previous")
-    names = [f"o{number}" for number in range(100)]
-    for name in names:
-        mine.create(name, task="t", trigger=Every(timedelta(days=1), anchor=START + MINUTE))
-    clock.advance(MINUTE)
-    worker.heartbeat()
-    beat.run_until_idle()
-    first = next(run for run in broker.sent if run.name == "n")
-    assert all(worker.start(run) for run in broker.sent)
-    for run in broker.sent:
-        if run.name != "n":
-            worker.finish(run, Status.FAILED)
-    clock.advance(MINUTE)
-    worker.heartbeat()
-    beat.run_until_idle()
-    mine.pause("n")
-    for name in names:
-        mine.run_now(name)
-    beat.run_until_idle()
-    # They recover just before the next maintenance, which corrects a few of them at a time.
-    clock.advance(dynbeat.context.settings.node_timeout / ROUNDS_PER_NODE_TIMEOUT)
-    worker.heartbeat()
-    for run in [run for run in broker.sent if run.origin == "manual"]:
-        assert worker.start(run)
-        worker.finish(run)
-    beat.run_until_idle()
-
-    assert broker.terminated == [first.run_id] * 2
-    assert error_of(mine, first) is None

@@ -17,7 +17,7 @@ from celery_dynbeat.store.runs import attempts
 from celery_dynbeat.telemetry import events, subscribe, unsubscribe
 from celery_dynbeat.worker import PoolChannel, outcome_recorder
 from celery_dynbeat.worker.outcomes import Outcome
-from tests.support.executing_worker import ExecutingWorker, counting
+from tests.support.executing_worker import ExecutingWorker
 from tests.support.waiting import wait_until
 
 NODE_TIMEOUT = timedelta(minutes=5)
@@ -89,18 +89,6 @@ def test_a_batch_is_written_after_the_interval(worker, monkeypatch):
         worker.consume(run)
 
     wait_until(lambda: statuses(worker, runs) == ["succeeded"] * 3, within=10)
-
-
-def test_more_outcomes_than_one_statement_takes_are_written_in_several(
-    worker, waiting, monkeypatch
-):
-    monkeypatch.setattr(outcome_recorder, "MAX_BATCH", 2)
-
-    with counting(worker.context.database.engine) as counted:
-        worker.outcomes.close()
-
-    assert statuses(worker, waiting) == ["succeeded"] * 3
-    assert counted.commits == 2
 
 
 def test_a_worker_that_writes_too_slowly_is_not_flooded(worker, waiting, monkeypatch):

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from celery_dynbeat import InvalidArgumentError, Once, Retry, current_run, note
+from celery_dynbeat import InvalidArgumentError, Once, Retry, current_run
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.insights.explain.causes import Cause
 from celery_dynbeat.insights.explain.reading import explain
@@ -154,18 +154,6 @@ def test_a_run_that_is_postponed_by_no_time_does_not_start_in_a_loop(site):
     assert len(made.started) == 1
 
 
-@pytest.mark.parametrize("cap", [None, 1])
-def test_a_run_whose_expires_after_passes_while_it_is_postponed_expires(site, cap):
-    made = site(owner_limits={"*": {"max_running": cap}})
-    made.create(expires_after=30 * MINUTE)
-    made.outcomes.append(HOUR)
-
-    made.pass_to(DUE)
-    made.pass_to(DUE + HOUR)
-
-    assert (made.run().status, len(made.started)) == ("expired", 1)
-
-
 def test_a_run_that_failed_before_it_was_postponed_does_not_expire(site):
     made = site()
     made.create(expires_after=30 * MINUTE, retry=Retry(max_retries=1, backoff=1))
@@ -269,19 +257,3 @@ def test_the_exception_is_pickled_like_the_exceptions_of_celery():
     copy = pickle.loads(pickle.dumps(PostponeRun(DUE)))  # noqa: S301 - of this test
 
     assert (copy.until, str(copy)) == (DUE, str(PostponeRun(DUE)))
-
-
-@each_database
-def test_the_note_of_a_postponed_attempt_is_kept(dynbeat, clock):
-    def body():
-        note("not yet")
-        current_run().postpone(until=HOUR)
-
-    dynbeat.app.task(name="t", shared=False)(body)
-    mine = dynbeat.schedules.for_owner(OWNER)
-    mine.create("n", task="t", trigger=Once(DUE))
-    beat = ManualBeat(dynbeat, run_tasks=True)
-    clock.move_to(DUE)
-    beat.run_until_idle()
-
-    assert mine.runs("n").items[0].note == "not yet"

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from billiard.exceptions import WorkerLostError
-from celery.exceptions import Reject, TimeLimitExceeded
+from celery.exceptions import TimeLimitExceeded
 from sqlalchemy import select
 
 from celery_dynbeat import Retry
@@ -137,18 +137,6 @@ def test_celerys_own_retries_count_and_come_first(worker):
     assert fail(worker, again).status == "failed"
 
 
-def test_with_until_next_fire_no_retry_comes_at_or_after_the_next_fire_time(worker):
-    worker.create(retry=Retry(max_retries=3, backoff=40, until_next_fire=True))
-    run = worker.send()
-
-    assert run.next_fire_at == run.fire_at + MINUTE
-    assert fail(worker, run).status == "retrying"
-    # The second would come 80 s later.
-    again = sent_after(worker, timedelta(seconds=40))
-    assert again.next_fire_at == run.next_fire_at
-    assert fail(worker, again).status == "failed"
-
-
 def test_without_a_next_fire_time_until_next_fire_bounds_nothing(worker):
     worker.create(retry=Retry(max_retries=1, backoff=3600, until_next_fire=True), max_runs=1)
 
@@ -253,18 +241,6 @@ def test_the_retry_of_a_replaced_run_is_not_made(worker):
     assert worker.context.database.run(lambda session: attempts.finish(session, ended))
 
     assert worker.status(first) == "revoked"
-
-
-def test_a_rejected_message_is_not_retried(worker, dynbeat):
-    worker.create(retry=POLICY, max_runs=1)
-    run = worker.send()
-    worker.node.start(run)
-
-    # As Celery 5.7 reports it, in the main process.
-    with reporting(request_of(run), pid=None):
-        worker.outcomes.on_failure(dynbeat.app.tasks["t"], run.run_id, Reject("no"), None)
-
-    assert worker.status(run) == "failed"
 
 
 @pytest.mark.parametrize("message", ["its own", "another", None])
@@ -390,19 +366,6 @@ def test_the_report_of_a_dead_process_ends_no_attempt_of_another_process(
 
     ended = "retrying" if policy else "failed"
     assert worker.status(second) == (ended if is_same else "running")
-
-
-def test_a_failure_that_is_written_twice_is_retried_once(worker):
-    worker.create(retry=POLICY, max_runs=1)
-    first = worker.send()
-    assert worker.node.start(first)
-    due = {"retry_at": worker.clock.now() + 10 * SECOND, "sent_by_beat": True}
-    worker.node.finish(first, Status.RETRYING, **due)
-    second = sent_after(worker, 10 * SECOND)
-    worker.node.finish(first, Status.RETRYING, **due)
-
-    assert (second.attempt, second.retries, worker.status(first)) == (1, 1, "sent")
-    assert sent_after(worker, MINUTE) is None
 
 
 @pytest.mark.parametrize("waits_for", ["quiet", "hold"])

@@ -103,25 +103,6 @@ def test_its_story_says_that_the_run_skipped_itself(outcomes, beat, clock, mine)
     assert story.endswith(": overlap: is what the task calls it")
 
 
-def test_a_skipped_run_is_not_taken_for_a_fire_time_that_a_call_skipped(
-    outcomes, beat, clock, mine
-):
-    mine.create("n", task="t", trigger=MINUTELY)
-    fire_time = START + MINUTE
-    mine.skip("n", START + 5 * MINUTE)
-    outcomes.append(SkipRun("a"))
-    # The task ends after the run was recorded, as in a worker.
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-
-    with pytest.raises(InvalidArgumentError):
-        mine.unskip("n", fire_time)
-    mine.pause("n")
-    mine.delete("n")
-
-    assert [run.fire_at for run in mine.runs("n")] == [fire_time]
-
-
 def test_a_backfill_does_not_repeat_a_skipped_run_and_a_rerun_does(outcomes, beat, clock, mine):
     mine.create("n", task="t", trigger=MINUTELY)
     outcomes.append(SkipRun("a"))

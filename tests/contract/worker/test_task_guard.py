@@ -10,7 +10,6 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
-from celery_dynbeat.beat.rescue import rescue_runs
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import NodeKind, Run
 from celery_dynbeat.store import nodes
@@ -168,27 +167,6 @@ def test_a_retry_whose_message_names_no_attempt_starts_once(mine, message, deliv
     assert only(mine).attempt == 2
 
 
-def test_the_late_retry_of_a_slow_worker_does_not_change_the_next_attempt(
-    mine, clock, message, deliver, finish
-):
-    deliver(message)
-    clock.advance(TIMEOUT)
-    deliver(replace(message, worker="w2", redelivered=True))
-
-    assert deliver(replace(message, retries=1, expected_attempt=1)) is StartAction.REFUSE
-    assert finish(Status.RETRYING, attempt=1) is False
-    assert (only(mine).status, only(mine).worker) == ("running", "w2")
-
-
-@pytest.mark.parametrize("status", [Status.SUCCEEDED, Status.FAILED])
-def test_a_run_that_has_ended_does_not_start_again(message, deliver, finish, status):
-    deliver(message)
-    finish(status)
-
-    assert deliver(replace(message, redelivered=True)) is StartAction.REFUSE
-    assert deliver(replace(message, retries=1, expected_attempt=1)) is StartAction.REFUSE
-
-
 @pytest.mark.parametrize("cancel", ["pause", "delete"])
 def test_the_message_of_a_cancelled_run_is_refused(mine, clock, beat, message, deliver, cancel):
     mine.update("n", max_runs=1)
@@ -211,19 +189,6 @@ def test_a_message_of_an_unknown_run_is_refused(message, deliver):
     unknown = "01a1fd55-7a80-7da9-ade5-7b449e290722"
 
     assert deliver(replace(message, run_id=unknown)) is StartAction.REFUSE
-
-
-def test_a_redelivered_run_of_a_dead_node_starts_a_new_attempt(
-    mine, clock, message, deliver, alive
-):
-    alive("w1")
-    deliver(message)
-    clock.advance(TIMEOUT)
-
-    again = replace(message, worker="w2", redelivered=True)
-
-    assert deliver(again) is StartAction.START
-    assert (only(mine).attempt, only(mine).worker) == (2, "w2")
 
 
 def test_a_redelivered_run_of_a_replaced_node_starts_a_new_attempt(clock, message, deliver, alive):
@@ -270,41 +235,6 @@ def test_a_run_with_a_noted_redelivery_is_sent_again_when_its_node_dies_with_any
         deliver(replace(message, worker="w2", expected_attempt=following.attempt))
         is StartAction.START
     )
-
-
-def test_a_lost_run_is_running_again_when_its_message_is_redelivered_and_its_node_lives(
-    mine, clock, beat, alive, message, deliver, finish
-):
-    alive("w1")
-    deliver(message)
-    clock.advance(2 * TIMEOUT)
-    beat.run_until_idle()
-    assert next(run for run in mine.runs() if run.id == message.run_id).status == "lost"
-    alive("w1")
-
-    assert deliver(replace(message, worker="w2", redelivered=True)) is StartAction.NOTE_REDELIVERY
-
-    ours = next(run for run in mine.runs() if run.id == message.run_id)
-    assert (ours.status, ours.attempt, ours.finished_at, ours.error) == ("running", 1, None, None)
-    assert finish(Status.SUCCEEDED) is True
-
-
-def test_a_redelivered_message_is_refused_if_the_run_ends_before_it_is_noted(
-    mine, message, deliver, alive, finish, monkeypatch
-):
-    alive("w1")
-    deliver(message)
-    read = nodes.get
-
-    def finish_before_read(session, **which):
-        session.commit()
-        finish(Status.SUCCEEDED)
-        return read(session, **which)
-
-    monkeypatch.setattr(nodes, "get", finish_before_read)
-
-    assert deliver(replace(message, worker="w2", redelivered=True)) is StartAction.REFUSE
-    assert only(mine).status == "succeeded"
 
 
 @each_database
@@ -451,46 +381,6 @@ def test_a_dropped_stale_message_does_not_end_a_retrying_run(mine, message, deli
     assert only(mine).status == "revoked"
 
 
-def test_a_run_whose_start_is_undone_is_sent_again(
-    mine, clock, beat, sent, alive, message, deliver, finish
-):
-    alive("w1")
-    deliver(message)
-    clock.advance(timedelta(seconds=10))
-
-    assert finish(Status.SENT, attempt=None, started=False, pid=message.pid) is True
-
-    beat.run_until_idle()
-    assert [run.run_id for run in sent] == [message.run_id] * 2
-    assert deliver(replace(message, expected_attempt=sent[-1].attempt)) is StartAction.START
-    assert deliver(message) is not StartAction.START
-    assert only(mine).attempt == 2
-
-
-def test_a_run_that_became_lost_before_its_start_is_undone_is_sent_again(
-    dynbeat, mine, clock, beat, sent, alive, message, deliver, finish
-):
-    alive("w1")
-    deliver(message)
-    clock.advance(2 * TIMEOUT)
-    settings = dynbeat.context.settings
-    dynbeat.context.database.run(
-        lambda session: rescue_runs(
-            session, now=clock.now(), node_timeout=TIMEOUT, settings=settings
-        )
-    )
-    assert only(mine).status == "lost"
-    alive("w1")
-
-    assert finish(Status.SENT, attempt=None, started=False, pid=message.pid) is True
-
-    taken_back = only(mine)
-    assert (taken_back.status, taken_back.finished_at, taken_back.error) == ("sent", None, None)
-    beat.run_until_idle()
-    (again,) = [run for run in sent[1:] if run.run_id == message.run_id]
-    assert deliver(replace(message, expected_attempt=again.attempt)) is StartAction.START
-
-
 def test_the_start_of_another_process_or_a_later_start_is_not_undone(
     mine, clock, message, deliver, finish
 ):
@@ -514,41 +404,6 @@ def test_a_silent_node_that_has_just_started_a_run_does_not_count_as_dead(
     assert deliver(again) is StartAction.NOTE_REDELIVERY
     clock.advance(TIMEOUT)
     assert deliver(again) is StartAction.START
-
-
-def test_a_slow_worker_ends_a_run_that_is_to_be_sent_again(
-    mine, clock, beat, alive, message, deliver, finish
-):
-    mine.update("n", on_lost="rerun")
-
-    def ours():
-        return next(run for run in mine.runs() if run.id == message.run_id)
-
-    alive("w1")
-    deliver(message)
-    clock.advance(2 * TIMEOUT)
-    beat.run_until_idle()
-    assert (ours().status, ours().attempt) == ("sent", 1)
-
-    assert finish(Status.SUCCEEDED) is True
-
-    assert deliver(replace(message, expected_attempt=1)) is StartAction.REFUSE
-    assert ours().status == "succeeded"
-
-
-def test_a_refusal_says_whether_the_run_is_unfinished(dynbeat, clock, message, deliver, finish):
-    def is_unfinished():
-        decision = dynbeat.context.database.run(
-            lambda session: decide_start(session, message, now=clock.now(), timeout=TIMEOUT)
-        )
-        assert decision.action is StartAction.REFUSE
-        return decision.unfinished
-
-    deliver(message)
-    assert is_unfinished()
-
-    finish(Status.SUCCEEDED)
-    assert not is_unfinished()
 
 
 def test_a_refusal_has_its_reason(dynbeat, clock, message, finish):

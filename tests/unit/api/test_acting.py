@@ -55,11 +55,6 @@ def test_a_block_can_end_in_another_context():
     assert current_actor() == Acting("", "")
 
 
-def test_none_is_nobody():
-    with acting(actor="alice"), acting(actor=None):
-        assert current_actor() == Acting("", "")
-
-
 def test_it_decorates_a_function():
     decorated = acting(actor="alice")(current_actor)
     assert decorated() == Acting("alice", "")
@@ -77,22 +72,3 @@ def test_an_invalid_reason_is_refused(reason):
     with pytest.raises(InvalidArgumentError) as caught, acting(actor="alice", reason=reason):
         pass
     assert caught.value.field == "reason"
-
-
-def test_the_longest_texts_are_accepted():
-    with acting(actor="é" * 255, reason="é" * 1024):
-        assert len(current_actor().reason) == 1024
-
-
-def test_the_block_of_a_generator_that_ends_inside_another_leaves_no_actor():
-    def generator():
-        with acting(actor="generator"):
-            yield
-
-    first = generator()
-    next(first)
-    with acting(actor="alice"):
-        list(first)
-        assert current_actor().actor == "alice"
-
-    assert current_actor() == Acting()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dynbeat import AnyOf, Cron, Every, Once, QuietHours, RRule
+from celery_dynbeat import AnyOf, Cron, Every, QuietHours, RRule
 from celery_dynbeat.common.errors import InvalidArgumentError
 from celery_dynbeat.common.quiet_rule import QuietRule
 from celery_dynbeat.common.settings import as_share
@@ -92,21 +92,6 @@ def test_schedules_spread_evenly_over_their_window():
 
     # 500 are expected in each second; the standard deviation is 21.
     assert all(400 < count < 600 for count in in_each_second)
-
-
-def test_the_last_fire_time_has_an_offset_in_a_duration_and_none_in_a_share():
-    once = ScheduleSpec(Once(START), key="k")
-
-    assert abs(run_at(once._replace(window=HOUR), START) - START - HOUR * place("k")) < MICROSECOND
-    assert run_at(once._replace(window="100%"), START) == START
-
-
-def test_end_at_limits_the_fire_time_and_not_its_offset():
-    spec = ScheduleSpec(Every(HOUR, anchor=START), key="k", window="100%", end_at=START)
-    due = run_at(spec, START)
-
-    assert due > START
-    assert plan(spec, fire_at=START, run_count=0, now=due, limit=9) == Plan(send=(START,))
 
 
 @given(
@@ -195,20 +180,6 @@ def test_a_later_fire_time_is_never_due_earlier(spec):
     due = [run_at(spec, at) for at in fire_times(spec.trigger, 60)]
 
     assert due == sorted(due)
-
-
-@pytest.mark.parametrize(
-    ("text", "stored"),
-    [
-        ("50%", "50%"),
-        (" 50 % ", "50%"),
-        ("100%", "100%"),
-        ("12.50%", "12.5%"),
-        ("0.001%", "0.001%"),
-    ],
-)
-def test_a_share_has_one_form(text, stored):
-    assert as_share(text) == stored
 
 
 @pytest.mark.parametrize(

@@ -65,15 +65,6 @@ def test_a_rule_is_counted_quickly_or_rejected(text, seconds):
     assert watch.seconds < seconds
 
 
-def test_rules_that_take_too_long_to_count_are_rejected_with_a_hint():
-    text = rules(20, "FREQ=SECONDLY;INTERVAL=999983;COUNT=1000;BYHOUR=3;BYMINUTE=1,{0}")
-
-    for _ in range(2):
-        with pytest.raises(InvalidTriggerError, match="set UNTIL, or the schedule's") as refusal:
-            RRule(text)
-        assert refusal.value.field == "count"
-
-
 @pytest.mark.parametrize(
     "rule",
     [
