@@ -149,23 +149,6 @@ def test_a_refused_call_is_repeated_when_the_api_says(recipe):
     assert (run.status, run.attempt) == ("succeeded", 2)
 
 
-@cooks("A maintenance window")
-def test_nothing_runs_in_a_maintenance_window(recipe):
-    @recipe.app.task(name="t")
-    def task():
-        recipe.calls.append("ran")
-
-    mine = recipe.of("user:42")
-    mine.create("s", task="t", trigger="*/10 * * * *")
-    hold = recipe["begin_maintenance"](NINE + 2 * HOUR)
-
-    assert hold.until_at == NINE + 2 * HOUR
-    assert recipe.after(HOUR + MINUTE) == []
-    recipe["end_maintenance"]()
-    assert recipe.after(0) == ["ran"]
-    assert [run.status for run in mine.runs("s")] == ["succeeded", "skipped"]
-
-
 @cooks("10,000 reminders at once")
 def test_each_participant_gets_one_reminder_within_two_minutes(recipe):
     users = list(range(300))
