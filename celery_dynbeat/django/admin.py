@@ -89,6 +89,9 @@ class UnsortedChangeList(ChangeList):
     def get_results(self, request: HttpRequest) -> None:
         """Read the rows of the page, and the runs that its columns show."""
         super().get_results(request)
+        if not self.params:
+            # Without a search and a filter, "Show all" shows the same.
+            self.full_result_count = self.result_count
         self.model_admin.add_to_rows(self.result_list)
 
 

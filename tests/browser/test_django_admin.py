@@ -151,6 +151,18 @@ def test_the_list_shows_states_and_runs_and_pauses(opened, mine):
     mine.resume("digest")
 
 
+def test_the_controls_have_room_on_a_telephone(opened, mine):
+    browser = opened(LIST)
+    browser.resize(NARROW)
+    assert "Show all" not in browser.find("#toolbar").text
+    assert browser.find("[name=action]").size["width"] > NARROW / 2
+
+    browser.open(f"{browser.driver.current_url}{mine.get('digest').id}/change/")
+    browser.find(".dynbeat-preview li")
+    # Two rows of controls, and six of text.
+    assert browser.find("dynbeat-rule").size["height"] < 300
+
+
 def test_the_history_and_a_run_are_linked(opened, mine):
     browser = opened(f"{LIST}{mine.get('failing').id}/history/")
     looked_at(browser, "django-history")
