@@ -18,7 +18,6 @@ PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*)`")
 BASES = [ROOT, ROOT / "celery_dynbeat"]
 #: `make` creates these.
 BUILT = re.compile(r"build/|dist/|\.venv/|htmlcov/")
-NUMBERS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -27,22 +26,6 @@ def test_each_path_in_the_text_exists(page):
 
     assert paths
     assert [each for each in paths if not any((base / each).exists() for base in BASES)] == []
-
-
-@pytest.mark.parametrize(
-    ("target", "pattern"),
-    [
-        ("make test", r"^XDIST = -n \$\(or \$\(WORKERS\),(\d)\)"),
-        ("make test-rest", r"^test-rest.*: XDIST = -n \$\(or \$\(WORKERS\),(\d)\)"),
-    ],
-)
-def test_contributing_names_the_pytest_workers_of_the_makefile(target, pattern):
-    contributing = (ROOT / "CONTRIBUTING.md").read_text()
-    (row,) = re.findall(rf"^\| `{target}` \|.*$", contributing, re.MULTILINE)
-    (word,) = re.findall(r"on (\w+) pytest workers", row)
-
-    (count,) = re.findall(pattern, (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert NUMBERS[word] == int(count)
 
 
 def test_the_page_about_monitoring_names_each_rule_with_its_severity():
