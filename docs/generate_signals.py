@@ -4,17 +4,19 @@ tests/unit/telemetry/test_signals_page.py fails if the page differs from what th
 """
 
 import dataclasses
+import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 
 from celery_dynbeat import signals
 
 PAGE = Path(__file__).parent / "reference" / "signals.md"
 #: A field with the same type and meaning in more events than this is described once.
 SHARED_BY = 2
+WIDTH = 120
 BEGIN, END = "<!-- begin: docs/generate_signals.py -->\n", "<!-- end -->\n"
 #: Field, or event and field -> what it means.
 MEANINGS = {
@@ -111,6 +113,14 @@ MEANINGS = {
 }
 
 
+class Field(NamedTuple):
+    """A field of an event, as the page shows it."""
+
+    name: str
+    type: str
+    meaning: str
+
+
 def page(text: str) -> str:
     """Return ``text`` of the page with the present fields of each event."""
     before, _, rest = text.partition(BEGIN)
@@ -124,32 +134,36 @@ def _sections() -> Iterator[str]:
         for each in map(vars(signals).get, signals.__all__)
         if dataclasses.is_dataclass(each) and isinstance(each, type)
     ]
-    counts = Counter(row for event in events for row in _rows(event))
-    shared = [row for row in counts if counts[row] > SHARED_BY]
-    yield f"\n### Shared fields\n\n{_table(shared)}"
-    names: dict[tuple[str, ...], list[str]] = {}
+    counts = Counter(field for event in events for field in _fields(event))
+    shared = [field for field in counts if counts[field] > SHARED_BY]
+    yield f"\n### Shared fields\n\n{_list(shared)}"
+    names: dict[tuple[Field, ...], list[str]] = {}
     for event in events:
-        names.setdefault(_rows(event), []).append(event.__name__)
-    for rows, titles in names.items():
+        names.setdefault(_fields(event), []).append(event.__name__)
+    for fields, titles in names.items():
         yield f"\n### {', '.join(titles)}\n"
-        if common := [row.split("|")[1].strip() for row in rows if row in shared]:
+        if common := [f"`{field.name}`" for field in fields if field in shared]:
             yield f"\nShared fields: {', '.join(common)}.\n"
-        if own := [row for row in rows if row not in shared]:
-            yield f"\n{_table(own)}"
-        if not rows:
+        if own := [field for field in fields if field not in shared]:
+            yield f"\n{_list(own)}"
+        if not fields:
             yield "\nNo fields.\n"
     yield "\n"
 
 
-def _rows(event: Any) -> tuple[str, ...]:
+def _fields(event: Any) -> tuple[Field, ...]:
     return tuple(
-        f"| `{field.name}` | {_type(field.type)} | {_meaning(event, field.name)} |"
-        for field in dataclasses.fields(event)
+        Field(each.name, _type(each.type), _meaning(event, each.name))
+        for each in dataclasses.fields(event)
     )
 
 
-def _table(rows: Sequence[str]) -> str:
-    return "\n".join(["| field | type | meaning |", "|---|---|---|", *rows, ""])
+def _list(fields: Iterable[Field]) -> str:
+    lines = [f"- `{each.name}` ({each.type}): {each.meaning}" for each in fields]
+    return "".join(
+        textwrap.fill(line, WIDTH, subsequent_indent="  ", break_long_words=False) + "\n"
+        for line in lines
+    )
 
 
 def _type(annotation: Any) -> str:

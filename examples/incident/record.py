@@ -8,8 +8,7 @@ of the page. The page is the script:
 
 - ``$ ...`` in a console block is run on a terminal of 100 columns. Its output replaces the
   lines up to the next command.
-- ``<!-- worker NAME QUEUE -->`` starts a worker, ``<!-- crm up -->`` repairs the CRM, and
-  ``<!-- wait SECONDS -->`` waits.
+- ``<!-- worker NAME QUEUE -->`` starts a worker, and ``<!-- crm up -->`` repairs the CRM.
 """
 
 import os
@@ -36,7 +35,7 @@ TERMINAL = {"TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "100", "LINES": "50"}
 #: Until each schedule has its trouble: the second fire time of ``load`` is skipped.
 TROUBLE_SECONDS = 75.0
 RUN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-DIRECTIVE = re.compile(r"<!-- (worker|crm|wait) (.*) -->")
+DIRECTIVE = re.compile(r"<!-- (worker|crm) (.*) -->")
 
 
 class Incident:
@@ -86,10 +85,8 @@ class Incident:
         """Carry out a directive of the page."""
         if directive == "worker":
             self.worker(*value.split())
-        elif directive == "crm":
-            (self.folder / "crm-is-down").unlink()
         else:
-            time.sleep(float(value))
+            (self.folder / "crm-is-down").unlink()
 
     def run(self, command: str) -> str:
         """Return what a command prints on a terminal."""

@@ -34,9 +34,13 @@ def documented() -> set[LogCall]:
     calls = set()
     for line in REFERENCE.read_text().splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        if len(cells) != 5 or not cells[0].startswith("`"):
+        if len(cells) != 4 or not cells[0].startswith("`"):
             continue
-        events, loggers, fields = (re.findall(r"`([\w.]+)`", cells[index]) for index in (0, 2, 3))
+        names, _, modules = cells[0].partition(" from ")
+        events, loggers, fields = (
+            re.findall(r"`([\w.]+)`", text) for text in (names, modules or "`events`", cells[2])
+        )
+        fields += RUN_FIELDS if cells[2].startswith("the run") else ()
         levels = re.findall(r"debug|info|warning|error", cells[1])
         for number, event in enumerate(events):
             level = levels[number if len(levels) == len(events) else 0]
