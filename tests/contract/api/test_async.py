@@ -1,9 +1,7 @@
 """AsyncDynbeat on each database: its transactions, its errors, its cancellation, its pool."""
 
 import asyncio
-import inspect
 import threading
-from datetime import timedelta
 
 import pytest
 from sqlalchemy import text
@@ -12,10 +10,8 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from celery_dynbeat import (
     AsyncDynbeat,
-    ConflictError,
     Dynbeat,
     InvalidArgumentError,
-    NotFoundError,
 )
 from celery_dynbeat.process.async_context import MAX_THREADS
 from celery_dynbeat.testing import FrozenClock
@@ -29,8 +25,6 @@ from tests.support.applications import (
 from tests.support.databases import pool_of
 from tests.support.suites import each_database
 from tests.support.waiting import wait_until
-
-PAST = START - timedelta(minutes=5)
 
 
 def test_a_call_commits(database_url):
@@ -87,116 +81,6 @@ def test_a_synchronous_session_is_refused(sqlite_url):
                 await dynbeat.schedules.for_owner("u", session=session).list()
 
             assert error.value.field == "session"
-
-    asyncio.run(main())
-
-
-class Caller:
-    """Calls the API and notes the names of the calls."""
-
-    def __init__(self, calls):
-        self.calls, self.called = calls, {"bound", "for_owner"}
-
-    async def __call__(self, name, *args, **kwargs):
-        self.called.add(name)
-        return await getattr(self.calls, name)(*args, **kwargs)
-
-    @property
-    def missing(self):
-        kind = type(self.calls)
-        return {name for name, _ in inspect.getmembers(kind) if name[0] != "_"} - self.called
-
-
-async def call_each_of_owner(call):
-    await call("create", "a", task="t", trigger=MINUTELY)
-    await call("upsert", "a", task="t", trigger=timedelta(minutes=2))
-    await call("update", "a", description="d", start_at=PAST)
-    assert (await call("rename", "a", "b")).name == "b"
-    await call("rename", "b", "a")
-    await call("pause", "a", reason="r")
-    await call("resume", "a")
-    fire_time = (await call("upcoming", "a"))[0].fire_at
-    assert (await call("explain", "a")).text
-    await call("skip", "a", fire_time)
-    assert (await call("upcoming", "a", with_skipped=True))[0].fire_at == fire_time
-    await call("unskip", "a", fire_time)
-    await call("preview", "0 9 * * *", "b")
-    assert await call("set_timezone", "Asia/Seoul") == 0
-    assert await call("timezone") == "Asia/Seoul"
-    assert await call("set_quiet_hours", ["22:00-07:00"]) == 1
-    assert len(await call("quiet_hours")) == 1
-    assert await call("clear_quiet_hours") == 1
-    run = await call("run_now", "a")
-    await call("cancel_run", run.id)
-    batch = await call("backfill", "a", since=PAST, until=START, now=True)
-    assert (batch.batch_id is not None, batch.total > 0) == (True, True)
-    assert (await call("get", "a")).name == "a"
-    call.called.add("export")
-    records = [line["record"] async for line in call.calls.export()]
-    assert records[:2] == ["owner", "schedule"]
-    return run.id
-
-
-async def call_each_of_both(call, run_id):
-    assert (await call("get_run", run_id)).id == run_id
-    assert [each.id for each in await call("runs", origin="manual")] == [run_id]
-    assert (await call("count_runs", origin="manual")).count == 1
-    assert await call("cancel_runs", origin="manual") == 0
-    with pytest.raises(ConflictError):
-        await call("cancel_run", run_id)
-    with pytest.raises(InvalidArgumentError):
-        await call("rerun", "no run id")
-    assert (await call("rerun_many", since=PAST, until=PAST, now=True)).total == 0
-    with pytest.raises(NotFoundError):
-        await call("get_batch", run_id)
-    await call("hold", reason="r")
-    assert len(await call("holds")) == 1
-    assert (await call("release")).reason == "r"
-    assert list(await call("alerts")) == []
-    changes = await call("changes")
-    assert len(changes) > 5
-    assert [each.name for each in await call("list")] == ["a"]
-    assert (await call("count")).count == 1
-    assert (await call("forecast")).total == 30
-    assert (await call("pause_many", until=timedelta(days=1), task="t", expected=1)).changed == 1
-    assert (await call("resume_many", everything=True)).changed == 1
-    assert (await call("update_many", {"tags": ["x"]}, name_prefix="a")).matched == 1
-    assert (await call("delete_many", tag="y")).matched == 0
-
-
-async def call_each_of_calendars(calendars, mine):
-    made = await calendars("upsert", "holidays", dates=[START.date()])
-    assert await calendars("get", "holidays") == made
-    assert [each.name for each in await calendars("list")] == ["holidays"]
-    trigger = MINUTELY.excluding(calendar="holidays")
-    await mine("create", "dated", task="t", trigger=trigger)
-    assert (await mine("get", "dated")).next_run_at > START + timedelta(hours=1)
-    with pytest.raises(ConflictError, match="is used by"):
-        await calendars("delete", "holidays")
-    await mine("delete", "dated")
-    await calendars("delete", "holidays")
-    assert calendars.missing == set()
-
-
-@each_database
-def test_each_call_works(database_url):
-    async def main():
-        async with async_application(database_url) as dynbeat:
-            every = Caller(dynbeat.schedules)
-            mine = Caller(dynbeat.schedules.for_owner("user:42"))
-            run_id = await call_each_of_owner(mine)
-            await call_each_of_both(mine, run_id)
-            await call_each_of_both(every, run_id)
-            await mine("delete", "a")
-            new = {"name": "n", "task": "t", "trigger": MINUTELY}
-            assert len(await mine("create_many", [new])) == 1
-            assert len(await every("create_many", [{**new, "owner": "user:7"}])) == 1
-            assert await every("delete_owner", "user:7", erase_history=True) == 1
-            assert (await mine("usage")).schedules == 1
-            assert (await every("usage", "user:42")).schedules == 1
-            assert (await every("explain", "n", owner="user:42")).text
-            await call_each_of_calendars(Caller(dynbeat.calendars), mine)
-            assert every.missing == mine.missing == set()
 
     asyncio.run(main())
 

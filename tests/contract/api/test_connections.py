@@ -40,7 +40,6 @@ KINDS = (OwnerSchedules, Schedules, Calendars)
 OPTIONAL = {
     "count": {"state": "overdue"},
     "delete_owner": {"erase_history": True},
-    "delete_owners": {"erase_history": True, "expected": 1},
     "list": {"state": "held"},
     "set_quiet_hours": {"windows": ["22:00-07:00"]},
     "update": {"trigger": "*/5 * * * *"},
@@ -106,11 +105,8 @@ class Seeds:
         made = mine.create("n", task="t", trigger=trigger)
         soon = instants(mine.upcoming("n", count=2))
         values = {
-            "buckets": lambda: 10,
-            "change_id": lambda: self._delete(mine),
             "changes": lambda: {"queue": "slow"},
             "dates": lambda: [date(2027, 1, 2)],
-            "end": lambda: now,
             "end_at": lambda: now + HOUR,
             "fire_at": lambda: soon[0],
             "many": lambda: [{"owner": owner, "name": "m", "task": "t", "trigger": MINUTELY}],
@@ -118,20 +114,16 @@ class Seeds:
             "new_name": lambda: "new",
             "owner": lambda: owner,
             "prefix": lambda: "",
-            "reason": lambda: "r",
             "batch_id": lambda: (
                 mine.backfill("n", since=made.created_at - HOUR, until=now).batch_id
             ),
             "run_id": lambda: mine.run_now("n").id,
             "schedule_ids": lambda: [made.id],
             "since": lambda: now - HOUR,
-            "start": lambda: now - HOUR,
             "start_at": lambda: now - HOUR,
             "task": lambda: "t",
-            "to": lambda: f"{owner}:new",
             "trigger": lambda: trigger,
             "until": lambda: now,
-            "windows": lambda: ["22:00-07:00"],
             "zone": lambda: ZoneInfo("UTC") if call in STATISTICS else "Asia/Seoul",
         }
         given = {
@@ -161,12 +153,6 @@ class Seeds:
             )
             self.dynbeat.context.database.run(lambda session: session.execute(statement, run))
         return owner, given
-
-    @staticmethod
-    def _delete(mine):
-        """Delete the schedule; return the id of this edit."""
-        mine.delete("n")
-        return mine.changes("n", limit=1)[0].id
 
     def _arguments_of_calendars(self, call, given):
         """Make a calendar, and a schedule that uses it unless the call deletes it."""

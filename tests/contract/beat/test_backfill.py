@@ -1,7 +1,5 @@
 """Backfills: which past fire times become runs, in what order, and at what pace."""
 
-import threading
-from collections import Counter
 from datetime import datetime, timedelta
 
 import pytest
@@ -14,7 +12,6 @@ from celery_dynbeat import (
 )
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run
-from celery_dynbeat.store import schedules
 from celery_dynbeat.store.runs import attempts
 from celery_dynbeat.telemetry import subscribe, unsubscribe
 from celery_dynbeat.telemetry.events import FireTimesSkipped
@@ -166,30 +163,6 @@ def test_runs_that_wait_for_their_turn_take_no_place(limited, clock):
     assert hours(beat.publisher.sent)[2:] == [-4]
 
 
-def test_a_run_that_never_ends_delays_a_backfill_by_max_run_time_at_most(
-    dynbeat, mine, clock, beat, sent
-):
-    mine.create("n", task="t", trigger=Cron("0 0 1 1 *"), overlap="skip", max_run_time=60)
-    mine.backfill("n", since=START - timedelta(days=800), until=START + SECOND, per_minute=6_000)
-    beat.run_until_idle()
-
-    def start(session):
-        run_id = sent[0].run_id
-        first = attempts.AttemptStart(
-            run_id=run_id, expected_attempt=0, retries=0, worker="w", pid=1
-        )
-        return attempts.start(session, first, now=clock.now())
-
-    dynbeat.context.database.run(start)
-    clock.advance(59 * SECOND)
-    beat.run_until_idle()
-    assert len(sent) == 1
-    clock.advance(5 * SECOND)
-    beat.run_until_idle()
-
-    assert len(sent) == 2
-
-
 def test_fire_times_that_have_a_run_get_no_other_run(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=HOURLY)
     for _ in range(2):
@@ -317,62 +290,6 @@ def test_the_next_beat_continues_a_batch_after_a_crash(dynbeat, mine, clock, bea
     assert sorted(hours(sent)) == [-3, -2, -1]
     assert {run.run_id for run in crashing.publisher.sent} <= {run.run_id for run in sent}
     assert [row[1] for row in kept(mine)] == ["sent"] * 3
-
-
-@each_database
-def test_several_beats_send_each_run_once(database_url, mine, clock):
-    for number in range(20):
-        mine.create(f"n{number}", task="t", trigger=HOURLY)
-        mine.backfill(f"n{number}", since=at(-50), until=at(-1) + SECOND, per_minute=6_000)
-    clock.advance(SECOND)
-    sent, failures = [], []
-
-    def run(beat):
-        try:
-            while beat.tick() <= timedelta(milliseconds=50):
-                pass
-        except Exception as error:  # noqa: BLE001 - shown by the assertion
-            failures.append(error)
-        sent.extend(beat.publisher.sent)
-
-    with (
-        application(database_url, clock=clock) as one,
-        application(database_url, clock=clock) as two,
-    ):
-        threads = [threading.Thread(target=run, args=(ManualBeat(made),)) for made in (one, two)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-
-    assert failures == []
-    fires = Counter((run.schedule_id, run.fire_at) for run in sent)
-    assert len(fires) == 20 * 50
-    assert set(fires.values()) == {1}
-
-
-@each_database
-def test_a_run_that_must_not_overlap_waits_for_an_edit_that_locks_its_schedule(
-    dynbeat, mine, clock, beat, sent
-):
-    database = dynbeat.context.database
-    if database.capabilities.embedded:
-        pytest.skip("one transaction at a time writes here")
-    mine.create("n", task="t", trigger=HOURLY, overlap="skip")
-    mine.create("free", task="t", trigger=HOURLY)
-    for name in ("n", "free"):
-        mine.backfill(name, since=at(-2), until=at(-1), per_minute=6_000)
-
-    with database._session() as holder:
-        schedules.lock(holder, owner="user:42", name="n")
-        beat.run_until_idle()
-        sent_first = {run.name for run in sent}
-        holder.rollback()
-    clock.advance(2 * SECOND)
-    beat.run_until_idle()
-
-    assert sent_first == {"free"}
-    assert sorted(run.name for run in sent) == ["free", "n"]
 
 
 @pytest.mark.parametrize("overlap", ["skip", "buffer_one", "cancel_previous"])

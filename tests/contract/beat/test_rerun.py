@@ -10,9 +10,8 @@ from celery_dynbeat import (
     InvalidArgumentError,
 )
 from celery_dynbeat.api import batches
-from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import START, application, execute
-from tests.support.ended_runs import end_all, start
+from tests.support.ended_runs import end_all
 from tests.support.suites import each_database
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
@@ -95,16 +94,6 @@ def test_each_failed_run_runs_again_with_its_fire_time_at_a_pace(mine, clock, be
     assert {run.rerun_of for run in reruns} == {run.id for run in mine.runs("n", status="failed")}
     assert {run.batch_id for run in reruns} == {result.batch_id}
     assert mine.get_batch(result.batch_id).counts == {"sent": 3}
-
-
-def test_a_second_call_repeats_nothing(mine, beat, sent, history):
-    history.add()
-    mine.rerun_many(since=START, per_minute=FAST)
-    again = mine.rerun_many(since=START)
-    beat.run_until_idle()
-
-    assert (again.batch_id, again.total, again.excluded) == (None, 0, 0)
-    assert hours(sent) == [1, 2, 3]
 
 
 def test_of_a_family_only_the_newest_failed_rerun_runs_again(mine, beat, sent, history):
@@ -198,62 +187,6 @@ def test_runs_whose_task_is_not_allowed_are_excluded(database_url, clock, histor
         assert (result.batch_id, result.total, result.excluded) == (None, 0, 3)
 
 
-def test_a_cancel_revokes_the_runs_that_have_not_started(dynbeat, mine, beat, sent, history):
-    history.add(hours=4)
-    batch = mine.rerun_many(since=START, per_minute=120)
-    beat.run_until_idle()
-    start(dynbeat, sent[0].run_id)
-    other = mine.run_now("n")
-
-    assert mine.cancel_runs(batch_id=batch.batch_id) == 3
-    history.pass_time()
-
-    assert mine.get_batch(batch.batch_id).counts == {"revoked": 3, "running": 1}
-    assert mine.get_run(other.id).status == "sent"
-
-
-@pytest.mark.parametrize("point", ["swept", "published"])
-@each_database
-def test_a_crash_of_beat_loses_and_repeats_no_rerun(
-    dynbeat, mine, clock, beat, sent, history, point
-):
-    history.add(hours=4)
-
-    def crash(reached):
-        if reached == point:
-            raise KeyboardInterrupt
-
-    batch = mine.rerun_many(since=START, per_minute=120)
-    dying = ManualBeat(dynbeat, failpoint=crash)
-    with pytest.raises(KeyboardInterrupt):
-        dying.tick()
-    for _ in range(6):
-        clock.advance(MINUTE)
-        beat.run_until_idle()
-        history.end("succeeded", [*dying.publisher.sent, *sent])
-
-    reruns = mine.runs("n", origin="rerun")
-    assert [(run.fire_at - START) / HOUR for run in reversed(reruns)] == [1, 2, 3, 4]
-    assert mine.get_batch(batch.batch_id).counts == {"succeeded": 4}
-
-
-@each_database
-def test_two_beats_send_each_rerun_once(dynbeat, mine, clock, beat, history):
-    history.add(hours=6, overlap="skip")
-    other = ManualBeat(dynbeat)
-    mine.rerun_many(since=START, until=at(4), per_minute=FAST)
-    dynbeat.schedules.rerun_many(since=START, per_minute=FAST)
-    for _ in range(12):
-        beat.tick()
-        other.tick()
-        for each in (beat, other):
-            history.end("succeeded", each.publisher.sent)
-        clock.advance(5 * SECOND)
-
-    made = [*beat.publisher.sent, *other.publisher.sent]
-    assert sorted(hours(made)) == [1, 2, 3, 4, 5, 6]
-
-
 @each_database
 def test_a_search_continues_over_runs_that_do_not_match(
     dynbeat, mine, beat, sent, history, monkeypatch
@@ -334,20 +267,6 @@ def test_many_runs_of_deleted_schedules_hide_no_others(dynbeat, mine, history, m
     result = dynbeat.schedules.rerun_many(since=START)
 
     assert (result.total, result.excluded, result.left_since) == (1, 0, None)
-
-
-def test_a_call_of_which_no_run_can_run_is_refused_if_more_are_left(
-    database_url, clock, history, monkeypatch
-):
-    history.add()
-    monkeypatch.setattr(batches, "MAX_BATCH", 2)
-    with (
-        application(
-            database_url, clock=clock, owner_limits={"*": {"allowed_tasks": ["x.*"]}}
-        ) as strict,
-        pytest.raises(InvalidArgumentError, match="none of the first 2 runs"),
-    ):
-        strict.schedules.rerun_many(since=START)
 
 
 @each_database

@@ -103,30 +103,6 @@ def test_a_row_keeps_its_meaning_when_zones_and_anchors_are_given(trigger):
     assert placed.in_zone("Europe/Berlin") == placed
 
 
-def test_anchors_and_keys_may_exceed_the_size_limit_of_a_row():
-    row = longest()
-
-    read = parse_trigger(row.kind, row.spec, timezone="UTC").anchored_at(START).hashed_by("key")
-
-    assert len(read.spec) > 8000
-    assert read.next_after(START) is not None
-
-
-def longest() -> AnyOf:
-    """Return the longest trigger of a row. Anchors make it longer."""
-    dates = [date(2026, 1, 1) + n * DAY for n in range(366)]
-    weeks = [Every(weeks=n) for n in range(1, 20)]
-    hours = ",".join(map(str, range(24)))
-    days = ",".join(map(str, range(1, 29)))
-    for count in range(10, 0, -1):
-        crons = [Cron(f"{n} {hours} {days} * *") for n in range(count)]
-        try:
-            return AnyOf(*weeks, NOON.excluding(*dates, *crons))
-        except InvalidTriggerError:
-            continue
-    raise AssertionError
-
-
 HOSTILE = [
     "",
     "null",
