@@ -85,6 +85,23 @@ def test_a_synchronous_session_is_refused(sqlite_url):
     asyncio.run(main())
 
 
+def test_acting_names_the_actor_of_each_task(sqlite_url):
+    async def main():
+        async with async_application(sqlite_url) as dynbeat:
+            mine = dynbeat.schedules.for_owner("user:42")
+
+            async def create(actor):
+                with dynbeat.acting(actor=actor):
+                    await mine.create(actor, task="t", trigger=MINUTELY)
+
+            await asyncio.gather(create("ann"), create("bob"))
+
+            changes = {(each.name, each.actor) for each in await mine.changes()}
+            assert changes == {("ann", "ann"), ("bob", "bob")}
+
+    asyncio.run(main())
+
+
 @each_database
 def test_a_call_continues_to_its_end_after_a_cancellation(database_url):
     """The lock of another transaction holds the call."""

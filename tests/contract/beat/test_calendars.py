@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import event, text
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import Cron, Once
+from celery_dynbeat import AnyOf, Cron, Once
 from celery_dynbeat.beat import dispatcher, refused, replanning
 from celery_dynbeat.beat.claim import claim
 from celery_dynbeat.testing import ManualBeat
@@ -148,6 +148,18 @@ def test_a_calendar_finishes_no_schedule(calendars, mine, beat, clock, when, sen
     free = mine.get("n")
     assert free.error is None
     assert free.next_run_at == at(SATURDAY if when == "replan" else MONDAY)
+
+
+def test_a_schedule_that_the_calendar_makes_too_costly_recovers(calendars, mine, beat):
+    costly = AnyOf(*(Cron(f"{n} 12 * * *") for n in range(20))).excluding(calendar=NAME)
+    mine.create("n", task="t", trigger=costly)
+    calendars.upsert(NAME, dates=ALL_DAYS)
+    beat.run_until_idle()
+    assert mine.get("n").error.startswith("UnusableCalendarError: ")
+    calendars.upsert(NAME, dates=[SUNDAY])
+    beat.run_until_idle()
+
+    assert mine.get("n").next_run_at == at(SATURDAY)
 
 
 def test_a_row_inserted_by_hand_is_planned_and_linked(calendars, dynbeat, mine, beat):

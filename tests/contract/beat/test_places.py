@@ -562,6 +562,23 @@ def test_schedules_with_cancel_previous_take_turns(limited, clock):
     assert min(counts[f"n{number}"] for number in range(4)) > len(started) / 6
 
 
+def test_many_runs_that_wait_for_previous_runs_do_not_hide_the_next_one(limited, clock):
+    dynbeat = limited(owner_limits={"*": {"max_running": 30}})
+    create(dynbeat, 1, at=DUE + 2 * timedelta(minutes=1))
+    mine = dynbeat.schedules.for_owner(OWNER)
+    for number in range(25):
+        mine.create(f"long{number}", task="t", trigger=MINUTELY, overlap="buffer_one")
+    beat, node = ManualBeat(dynbeat), WorkerStub(dynbeat, "w")
+    for _ in range(4):
+        clock.advance(timedelta(minutes=1))
+        node.heartbeat()
+        beat.run_until_idle()
+        for run in beat.publisher.sent:
+            start(dynbeat, run.run_id)
+
+    assert names(beat)[25:] == ["n00000"]
+
+
 @pytest.mark.parametrize("overlap", ["skip", "buffer_one"])
 @each_database
 def test_a_backfill_that_waited_for_a_place_does_not_overlap_a_fire_time(limited, clock, overlap):

@@ -269,6 +269,20 @@ def test_many_runs_of_deleted_schedules_hide_no_others(dynbeat, mine, history, m
     assert (result.total, result.excluded, result.left_since) == (1, 0, None)
 
 
+def test_a_call_of_which_no_run_can_run_is_refused_if_more_are_left(
+    database_url, clock, history, monkeypatch
+):
+    history.add()
+    monkeypatch.setattr(batches, "MAX_BATCH", 2)
+    with (
+        application(
+            database_url, clock=clock, owner_limits={"*": {"allowed_tasks": ["x.*"]}}
+        ) as strict,
+        pytest.raises(InvalidArgumentError, match="none of the first 2 runs"),
+    ):
+        strict.schedules.rerun_many(since=START)
+
+
 @each_database
 def test_a_call_for_too_long_a_history_is_refused(mine, history, monkeypatch):
     history.add()

@@ -4,6 +4,7 @@ The oracle looks at each fire time of the inner trigger, and moves or drops it o
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -17,6 +18,7 @@ from celery_dynbeat.triggers import (
     CalendarDays,
     Cron,
     Every,
+    OnBusinessDay,
     Once,
     Trigger,
     parse_trigger,
@@ -237,6 +239,26 @@ def test_names_of_calendars_are_bounded(name):
 def test_invalid_calendars_in_a_text_are_errors_of_the_trigger(spec):
     with pytest.raises(InvalidTriggerError):
         parse_trigger("excluding", spec)
+
+
+def test_business_days_are_a_value_and_text():
+    rule = Cron("0 9 1 * *").on_business_day("previous", calendar=NAME)
+    assert isinstance(rule, OnBusinessDay)
+    assert rule.kind == "on_business_day"
+    assert rule.spec == (
+        '{"trigger":{"kind":"cron","spec":"0 9 1 * *"},'
+        '"direction":"previous","calendar":"holidays-de"}'
+    )
+    assert Trigger.from_json(rule.to_json()) == rule
+    assert replace(rule, direction="next") == Cron("0 9 1 * *").on_business_day(
+        "next", calendar=NAME
+    )
+    assert rule.describe() == (
+        "At 09:00, on day 1 of the month, UTC, moved to the previous business day of holidays-de"
+    )
+    in_seoul = parse_trigger(rule.kind, rule.spec, timezone="Asia/Seoul")
+    assert in_seoul == rule.in_zone("Asia/Seoul")
+    assert in_seoul.timezone == "Asia/Seoul"
 
 
 def test_a_trigger_that_fires_more_than_24_times_a_day_is_refused():
