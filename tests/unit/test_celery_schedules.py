@@ -208,13 +208,6 @@ def test_another_name_of_the_applications_zone_is_accepted(zone):
     assert schedule_of(Cron("0 9 * * *", timezone=zone), app=APP) == crontab("0", "9", app=APP)
 
 
-def test_a_crontab_becomes_the_usual_cron_text():
-    daily = trigger_of(crontab(minute=0, hour=9), timezone="UTC")
-
-    assert daily == Cron("0 9 * * *", timezone="UTC")
-    assert daily.spec == "0 9 * * *"
-
-
 def test_a_solar_schedule_with_an_invalid_place_is_rejected():
     spoilt = solar("sunset", 52.5, 13.4)
     spoilt.lat = 95

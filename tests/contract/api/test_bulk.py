@@ -75,45 +75,6 @@ def test_a_pause_of_many_pauses_each_as_pause_does(dynbeat, mine, clock, beat):
 
 
 @pytest.mark.usefixtures("crowd", "batches")
-def test_a_resume_of_many_plans_each_from_now(mine, clock):
-    mine.pause_many(tag="x")
-    clock.advance(HOUR)
-
-    assert mine.resume_many(name_prefix="", enabled=False) == result(changed=3)
-    assert mine.resume_many(tag="x") == result(unchanged=3)
-
-    assert {mine.get(name).next_run_at for name in "ace"} == {START + HOUR + MINUTE}
-    assert {run.name for run in mine.runs(status="skipped")} == {"a", "c", "e"}
-    assert len(mine.changes(action="resume")) == 3
-
-
-@pytest.mark.usefixtures("crowd", "batches")
-def test_an_update_of_many_changes_the_given_fields(dynbeat, mine):
-    mine.update("c", queue="slow")
-
-    assert mine.update_many({"queue": "slow"}, tag="x") == result(changed=2, unchanged=1)
-
-    assert [each.name for each in mine.list() if each.options == {"queue": "slow"}] == [*"ace"]
-    assert [mine.get(name).version for name in "abc"] == [2, 1, 2]
-    assert {each.after["options"]["queue"] for each in mine.changes(action="update")} == {"slow"}
-    theirs = dynbeat.schedules.for_owner("user:7")
-    assert {each.version for each in theirs.list()} == {1}
-
-
-@pytest.mark.usefixtures("crowd", "batches")
-def test_a_delete_of_many_deletes_each_as_delete_does(dynbeat, mine, clock, beat):
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-
-    assert mine.delete_many(tag="x") == result(changed=3)
-
-    assert names(mine) == ["b", "d"]
-    assert {run.name for run in mine.runs() if run.status == "revoked"} == {"a", "c", "e"}
-    assert {each.name for each in mine.changes(action="delete")} == {"a", "c", "e"}
-    assert names(dynbeat.schedules.for_owner("user:7")) == [*"abcde"]
-
-
-@pytest.mark.usefixtures("crowd", "batches")
 @pytest.mark.parametrize("filters", [
     {"tag": "x"}, {"task": "t.c"}, {"name_prefix": "a"}, {"enabled": False}, {"owner": "user:7"},
     *({"state": state} for state in ("active", "paused", "finished", "quarantined", "failing")),

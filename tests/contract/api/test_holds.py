@@ -71,17 +71,6 @@ def test_two_first_calls_at_the_same_time_make_one_hold(dynbeat, mine, scope):
     assert calls.holds() == []
 
 
-def test_a_hold_after_the_end_of_the_old_one_is_a_new_one(mine, clock):
-    mine.hold(reason="r", until=START + HOUR)
-    clock.advance(2 * HOUR)
-
-    new = mine.hold(reason="s")
-
-    assert new.created_at == START + 2 * HOUR
-    assert without_counts(mine.holds()) == [new]
-    assert mine.changes(action="hold")[0].before is None
-
-
 def test_holds_counts_the_schedules_and_the_runs_that_a_hold_holds(dynbeat, mine, clock, beat):
     other = dynbeat.schedules.for_owner("user:43")
     for name in ("a", "b", "paused"):

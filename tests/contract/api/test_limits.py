@@ -90,14 +90,6 @@ def test_a_task_that_is_not_allowed_is_rejected(limited, write, task):
     assert list(dynbeat.schedules.list()) == [before]
 
 
-def test_the_application_itself_may_run_any_task(limited):
-    schedules = limited(owner_limits={"*": {"allowed_tasks": []}}).schedules.for_owner("")
-
-    schedules.create("n", task="os.remove", trigger=MINUTELY)
-
-    assert schedules.run_now("n").task == "os.remove"
-
-
 def test_a_schedule_whose_task_is_no_longer_allowed_cannot_run_or_change(limited):
     owned(limited()).create("n", task="os.remove", trigger=MINUTELY)
     mine = owned(limited(owner_limits={"*": {"allowed_tasks": ["mail.*"]}}))

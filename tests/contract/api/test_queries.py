@@ -2,37 +2,12 @@
 
 from datetime import timedelta
 
-import pytest
-
-from celery_dynbeat import Cron
-from tests.support.applications import MINUTELY, START, instants
+from tests.support.applications import MINUTELY
 from tests.support.suites import each_database
 
 
 def names(page):
     return [schedule.name for schedule in page]
-
-
-@pytest.mark.parametrize(
-    ("trigger", "fields"),
-    [
-        (Cron("*/7 9-10 * * *", timezone="Asia/Kolkata"), {}),
-        (Cron("30 2 * * *", timezone="America/New_York"), {}),
-        (MINUTELY, {"start_at": START + timedelta(seconds=90)}),
-        (MINUTELY, {"end_at": START + timedelta(minutes=3)}),
-        (MINUTELY, {"max_runs": 2}),
-    ],
-)
-def test_upcoming_equals_what_beat_sends(mine, clock, beat, trigger, fields):
-    mine.create("n", task="t", trigger=trigger, **fields)
-    promised = instants(mine.upcoming("n", count=4))
-
-    for fire_at in promised:
-        clock.move_to(fire_at)
-        beat.run_until_idle()
-
-    assert [run.fire_at for run in reversed(mine.runs())] == promised
-    assert len(promised) > 1
 
 
 @each_database

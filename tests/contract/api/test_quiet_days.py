@@ -10,11 +10,10 @@ from celery_dynbeat import (
     Cron,
     InvalidTriggerError,
     Once,
-    QuietHours,
 )
 from celery_dynbeat.beat import config_sync
 from celery_dynbeat.testing import ManualBeat
-from tests.support.applications import START, execute
+from tests.support.applications import START
 from tests.support.suites import each_database
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
@@ -84,19 +83,6 @@ def test_a_fire_time_waits_only_for_the_present_quiet_days(put, mine, clock, bea
     assert len(beat.publisher.sent) == 2
 
 
-def test_a_day_that_is_added_after_the_plan_stops_a_claim(put, mine, clock, dynbeat, beat):
-    mine.set_quiet_hours(calendar=NAME)
-    mine.create("n", task="t", trigger=Cron("0 12 * * *"))
-    clock.move_to(at(SATURDAY, 12))
-    put(SATURDAY)
-    # As if beat had planned it again before.
-    execute(dynbeat, "UPDATE dynbeat_schedule_calendar SET planned_with = 2")
-
-    beat.run_until_idle()
-
-    assert (mine.get("n").next_run_at, beat.publisher.sent) == (at(SUNDAY), [])
-
-
 @pytest.mark.usefixtures("put")
 @each_database
 def test_each_change_links_the_schedules_with_the_calendar(dynbeat, mine):
@@ -123,23 +109,6 @@ def test_each_change_links_the_schedules_with_the_calendar(dynbeat, mine):
     assert (linked(dynbeat), linked(dynbeat, "other")) == (0, 1)
 
 
-def test_new_quiet_hours_leave_the_plan_of_the_trigger_to_beat(put, dynbeat, mine, beat, clock):
-    daily = Cron("0 12 * * *").excluding(calendar=NAME)
-    dynbeat.calendars.upsert("other", dates=[NEVER])
-    mine.create("n", task="t", trigger=daily)
-    clock.advance(MINUTE)
-    put(SATURDAY)
-    mine.set_quiet_hours(calendar=NAME)
-    mine.set_quiet_hours(calendar="other")
-    assert (linked(dynbeat), linked(dynbeat, "other")) == (1, 1)
-
-    beat.run_until_idle()
-
-    assert mine.get("n").next_run_at == at(SUNDAY, 12)
-    mine.clear_quiet_hours()
-    assert (linked(dynbeat), linked(dynbeat, "other")) == (1, 0)
-
-
 @pytest.mark.usefixtures("put")
 @each_database
 def test_a_calendar_in_use_is_not_deleted(dynbeat, mine):
@@ -152,19 +121,6 @@ def test_a_calendar_in_use_is_not_deleted(dynbeat, mine):
 
     dynbeat.schedules.delete_owner("user:42")
     dynbeat.calendars.delete(NAME)
-
-
-@pytest.mark.usefixtures("put")
-def test_the_calls_show_audit_and_export_the_calendar(mine):
-    mine.set_quiet_hours(NIGHT, calendar=NAME)
-
-    (own,) = mine.quiet_hours()
-    assert (own.windows, own.calendar) == ((QuietHours("22:00", "07:00"),), NAME)
-    assert str(own) == "22:00-07:00, the days of holidays"
-    stored = {"windows": NIGHT, "calendar": NAME}
-    assert mine.changes(limit=1).items[0].after == {"quiet_hours": stored}
-    assert next(mine.export())["quiet_hours"] == stored
-    assert own.to_dict() == {"owner": "user:42", **stored}
 
 
 def test_the_setting_applies_to_everybody(put, limited, clock):

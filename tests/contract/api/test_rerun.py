@@ -3,7 +3,6 @@
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
@@ -116,14 +115,6 @@ def test_an_unfinished_run_is_refused(mine, clock, beat, sent):
     assert "the run is sent: wait until it ends" in refusal(mine, sent[0].run_id)
 
 
-def test_a_skipped_fire_time_is_refused(mine, clock, beat):
-    mine.create("n", task="t", trigger=MINUTELY)
-    clock.advance(10 * MINUTE)
-    beat.run_until_idle()
-    (skipped,) = mine.runs("n", status="skipped")
-    assert "backfill()" in refusal(mine, skipped.id)
-
-
 def test_a_run_of_a_deleted_schedule_is_refused(mine, failed):
     mine.delete("n")
     assert "'n' was deleted" in refusal(mine, failed.id)
@@ -141,13 +132,6 @@ def test_a_task_that_is_not_allowed_is_refused(database_url, clock, failed):
         mine = dynbeat.schedules.for_owner("user:42")
         with pytest.raises(InvalidArgumentError, match="dynbeat_owner_limits: allowed_tasks"):
             mine.rerun(failed.id)
-
-
-def test_the_history_keeps_the_unique_key(dynbeat, mine, failed):
-    mine.rerun(failed.id)
-    with dynbeat.context.database.engine.connect() as connection:
-        rows = connection.execute(text("SELECT count(DISTINCT fire_at) FROM dynbeat_run"))
-        assert rows.scalar() == 2
 
 
 @each_database

@@ -148,16 +148,6 @@ def test_the_number_of_skips_is_bounded(mine, clock, beat, monkeypatch):
     mine.skip("n", at(5)[0])
 
 
-def test_skips_that_are_no_fire_times_any_more_do_not_count(mine, monkeypatch):
-    monkeypatch.setattr(timing, "MAX_SKIPPED", 3)
-    mine.create("n", task="t", trigger=MINUTELY)
-    for minute in at(1, 2, 3):
-        mine.skip("n", minute)
-    mine.update("n", trigger=Every(7_201, anchor=START))
-
-    mine.skip("n", instants(mine.upcoming("n", count=1))[0])
-
-
 def test_skips_that_would_make_the_plans_too_costly_are_refused(mine, clock, beat, sent):
     # One day of a year is left: each search goes through all the others.
     daily = Every(86_400, anchor=START)

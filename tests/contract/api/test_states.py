@@ -169,6 +169,17 @@ def test_a_hold_of_an_owner_holds_its_active_schedules(dynbeat, crowd):
     assert crowd.list(state="overdue") == []
 
 
+@pytest.mark.usefixtures("crowd")
+def test_a_list_spans_many_held_owners(dynbeat, monkeypatch):
+    monkeypatch.setattr(schedule_pages, "_MAX_OWNERS", 2)
+    for number in range(5):
+        hold(dynbeat, f"user:{number}")
+
+    expected = sorted((owner, name) for owner in OWNERS for name in OF_STATE["active"])
+    for limit in (1, 6, 7, 8, 100):
+        assert sorted(all_of(dynbeat.schedules.list, state="held", limit=limit)) == expected
+
+
 @each_database
 def test_a_count_is_the_length_of_the_list(dynbeat, crowd):
     hold(dynbeat, "user:3")
@@ -198,10 +209,3 @@ def test_a_schedule_names_its_most_important_state(dynbeat):
         "broken": "quarantined",
         "broken_paused": "quarantined",
     }
-
-
-def test_a_schedule_that_was_found_held_has_no_next_run(crowd):
-    held = crowd.get("found_held")
-
-    assert (held.next_run_at, held.held_at) == (None, START)
-    assert held.to_dict()["state"] == "held"

@@ -1,22 +1,20 @@
 """The time zone of an owner: triggers without a zone follow it."""
 
 import threading
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from sqlalchemy import create_engine, select
+from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import (
     Cron,
     Every,
-    InvalidArgumentError,
     Once,
     RRule,
 )
 from celery_dynbeat.api.audit import acting
-from celery_dynbeat.db.models import Owner
 from tests.support.applications import START, execute
 from tests.support.lock_waits import wait_for_lock_wait
 from tests.support.suites import each_database
@@ -108,17 +106,6 @@ def test_damaged_rows_do_not_prevent_the_change(dynbeat, mine):
     assert local(mine.resume("quarantined"), SEOUL) == 9
 
 
-@pytest.mark.parametrize(
-    ("zone", "reason"),
-    [("Asia/Soul", "did you mean 'Asia/Seoul'"), (9, "must be a name"), ("", "unknown time zone")],
-)
-def test_an_unknown_zone_is_rejected(mine, zone, reason):
-    with pytest.raises(InvalidArgumentError, match=reason) as refusal:
-        mine.set_timezone(zone)
-
-    assert refusal.value.field == "zone"
-
-
 @each_database
 def test_the_change_waits_for_a_create_in_the_old_zone_and_moves_its_schedule(dynbeat, mine):
     mine.create("first", task="t", trigger=NINE)
@@ -176,29 +163,6 @@ def test_creates_of_one_owner_do_not_wait_for_each_other(dynbeat, mine):
         holder.commit()
 
     assert len(mine.list()) == 3
-
-
-def test_a_trigger_that_needs_no_zone_writes_no_owner(dynbeat, mine):
-    mine.create("a", task="t", trigger=Every(60))
-    mine.create("b", task="t", trigger=Cron("0 9 * * *", timezone=SEOUL))
-
-    with Session(dynbeat.context.database.engine) as session:
-        assert session.scalars(select(Owner.owner)).all() == []
-
-
-@pytest.mark.parametrize(
-    "trigger",
-    [NINE, Every(60), Cron("0 9 * * *", timezone=BERLIN), NINE.excluding(date(2026, 12, 25))],
-    ids=repr,
-)
-def test_the_given_trigger_creates_a_schedule_that_follows_the_zone_likewise(mine, trigger):
-    mine.set_timezone(SEOUL)
-    made = mine.create("a", task="t", trigger=trigger)
-
-    copy = mine.create("b", task="t", trigger=made.given_trigger)
-
-    assert made.given_trigger == trigger
-    assert (copy.timezone, copy.inherits_timezone) == (made.timezone, made.inherits_timezone)
 
 
 def test_a_change_is_audited_for_the_owner_and_for_each_schedule(mine):

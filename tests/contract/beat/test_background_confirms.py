@@ -13,7 +13,6 @@ from celery_dynbeat.beat.confirms import BackgroundExecutor
 from celery_dynbeat.beat.dispatcher import Dispatcher
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.store import runs
-from celery_dynbeat.store.schedules import due
 from celery_dynbeat.testing import FrozenClock, RecordingPublisher
 from tests.support.applications import MINUTELY, application
 
@@ -143,22 +142,6 @@ def test_nothing_is_claimed_after_a_confirm_has_failed(mine, dispatcher, publish
 
     assert states(mine) == ["pending"] * BATCH
     assert len(publisher.sent) == BATCH
-
-
-def test_the_pass_after_a_failed_confirm_polls_again(mine, dispatcher, executor, monkeypatch):
-    idle(dispatcher)
-    polls, read = [], due.read_pending
-    monkeypatch.setattr(due, "read_pending", lambda *a, **n: (polls.append(1), read(*a, **n))[1])
-    mine.run_now("a")
-    executor.is_unreachable = True
-    dispatcher.on_change()
-    with pytest.raises(OperationalError):
-        idle(dispatcher)
-    executor.is_unreachable, before = False, len(polls)
-
-    dispatcher.run_pass()
-
-    assert len(polls) > before
 
 
 def test_what_is_being_confirmed_is_not_taken_for_overdue(

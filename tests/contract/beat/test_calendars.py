@@ -162,22 +162,6 @@ def test_a_schedule_that_the_calendar_makes_too_costly_recovers(calendars, mine,
     assert mine.get("n").next_run_at == at(SATURDAY)
 
 
-def test_a_row_inserted_by_hand_is_planned_and_linked(calendars, dynbeat, mine, beat):
-    mine.create("n", task="t", trigger=USING)
-    columns = "owner, name, task, trigger_kind, trigger_spec"
-    execute(
-        dynbeat,
-        f"INSERT INTO dynbeat_schedule ({columns})"
-        " SELECT owner, 'm', task, trigger_kind, trigger_spec FROM dynbeat_schedule",
-    )
-    calendars.upsert(NAME, dates=[SATURDAY])
-    beat.run_until_idle()
-
-    assert mine.get("m").next_run_at == at(SUNDAY)
-    found = calendars.get(NAME)
-    assert (found.schedules.count, found.waiting_schedules.count) == (2, 0)
-
-
 @pytest.mark.parametrize(
     ("after", "is_linked"), [("SKIP LOCKED", True), ("dynbeat_calendar.dates", False)]
 )
@@ -251,21 +235,6 @@ def test_a_claim_reads_all_calendars_in_one_statement(calendars, dynbeat, mine, 
 
 
 FRIDAY_AFTER, SATURDAY_AFTER = date(2026, 11, 27), date(2026, 11, 28)
-
-
-@pytest.mark.usefixtures("calendars")
-@pytest.mark.parametrize("end_at", [None, at(date(2026, 12, 31))])
-def test_a_one_off_that_moved_to_an_earlier_day_finishes_after_its_run(
-    mine, beat, clock, sent, end_at
-):
-    moved = Once(at(SATURDAY_AFTER)).on_business_day("previous", calendar=NAME)
-    mine.create("n", task="t", trigger=moved, end_at=end_at)
-    clock.advance(at(FRIDAY_AFTER) - START)
-    beat.run_until_idle()
-
-    assert sent_days(sent) == [FRIDAY_AFTER]
-    ended = mine.get("n")
-    assert (ended.error, ended.finished_at) == (None, clock.now())
 
 
 @pytest.mark.parametrize("trigger", [Once(at(SATURDAY)), DAILY])
@@ -351,18 +320,6 @@ def test_a_fire_time_on_a_removed_day_is_not_lost_in_an_outage(
     statuses = {run.fire_at: run.status for run in mine.runs()}
     assert (statuses[at(SUNDAY)] == "skipped") == (catch_up == "none")
     assert mine.get("n").next_run_at == at(MONDAY)
-
-
-@each_database
-def test_skip_finishes_no_schedule_that_a_calendar_blocks(calendars, mine, beat):
-    calendars.upsert(NAME, dates=[SUNDAY, MONDAY])
-    mine.create("n", task="t", trigger=USING, end_at=at(MONDAY) + HOUR)
-    mine.skip("n", at(SATURDAY))
-    assert mine.get("n").finished_at is None
-    calendars.upsert(NAME, dates=[SUNDAY])
-    beat.run_until_idle()
-
-    assert (mine.get("n").error, mine.get("n").next_run_at) == (None, at(MONDAY))
 
 
 @each_database

@@ -143,21 +143,6 @@ def test_recorded_runs_are_sent_during_a_hold(mine, scope, clock, beat, sent):
     assert minutes_of(sent) == [1]
 
 
-def test_a_resume_during_a_hold_waits_for_the_release(mine, scope, clock, beat, sent):
-    mine.create("n", task="t", trigger=MINUTELY)
-    mine.pause("n")
-    scope.hold(reason="r")
-    clock.advance(MINUTE)
-    mine.resume("n")
-    pass_minutes(beat, clock, 2)
-    assert sent == []
-
-    scope.release()
-    beat.run_until_idle()
-
-    assert minutes_of(sent) == [3]
-
-
 def test_a_new_trigger_during_a_hold_records_the_missed_fire_times(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.hold(reason="r")
@@ -294,31 +279,6 @@ def test_two_claims_at_the_same_time_are_sure_of_the_hold_of_an_owner(dynbeat, m
     assert {row_of(dynbeat, name).next_run_at for name in ("a", "b")} == {NEVER}
 
 
-def test_a_claim_that_sees_a_released_hold_processes_the_row(dynbeat, mine, clock):
-    mine.create("n", task="t", trigger=MINUTELY)
-    mine.hold(reason="r")
-    clock.advance(MINUTE)
-    interval = dynbeat.context.settings.poll_interval
-
-    with transaction(dynbeat) as session:
-        locked = due.lock_due(session, now=clock.now(), limit=1)
-        mine.bound(session=session).release()
-        rows, held = hold_rows(session, locked, now=clock.now(), poll_interval=interval)
-
-    assert locked[0].may_be_held
-    assert (list(rows), held) == (list(locked), 0)
-
-
-def test_maintenance_deletes_expired_holds(dynbeat, mine, clock, beat):
-    mine.hold(reason="r", until=START + MINUTE)
-    dynbeat.schedules.hold(reason="s", until=START + MINUTE)
-    left = mine.hold(reason="r", until=START + timedelta(days=1))
-    pass_minutes(beat, clock, 3)
-
-    assert execute(dynbeat, "UPDATE dynbeat_hold SET reason = 'x'") == 1
-    assert [hold.until_at for hold in mine.holds()] == [left.until_at]
-
-
 @pytest.mark.parametrize("until", [None, START + timedelta(days=3)])
 def test_maintenance_frees_schedules_whose_hold_was_deleted_by_hand(
     dynbeat, mine, clock, beat, sent, until
@@ -332,25 +292,6 @@ def test_maintenance_frees_schedules_whose_hold_was_deleted_by_hand(
 
     assert minutes_of(sent)[-1] == 4
     assert row_of(dynbeat).held_at is None
-
-
-@each_database
-def test_a_parked_schedule_that_was_stopped_by_hand_stops_no_other(
-    dynbeat, mine, clock, beat, sent
-):
-    """A process of an earlier version also leaves held_at when it pauses or finishes one."""
-    mine.create("n", task="t", trigger=MINUTELY)
-    dynbeat.schedules.for_owner("user:43").create("n", task="t", trigger=MINUTELY)
-    mine.hold(reason="r")
-    pass_minutes(beat, clock, 1)
-    stop = "UPDATE dynbeat_schedule SET enabled = false, next_run_at = NULL"
-    assert execute(dynbeat, f"{stop} WHERE held_at IS NOT NULL") == 1
-
-    pass_minutes(beat, clock, 2)
-
-    assert {run.owner for run in sent} == {"user:43"}
-    assert minutes_of(sent) == [1, 2, 3]
-    assert execute(dynbeat, COUNT_PARKED) == 0
 
 
 @each_database

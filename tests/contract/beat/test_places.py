@@ -458,33 +458,6 @@ def test_a_run_that_celery_retries_keeps_its_place(limited, clock):
     assert dynbeat.schedules.for_owner(OWNER).usage().running == 1
 
 
-@pytest.mark.parametrize("start_status", ["sent", "running"])
-def test_a_new_limit_counts_the_runs_that_were_sent_before(limited, clock, start_status):
-    dynbeat = limited()
-    create(dynbeat, 3)
-    clock.move_to(DUE)
-    beat = ManualBeat(dynbeat)
-    beat.run_until_idle()
-    before = [run.run_id for run in beat.publisher.sent]
-    for run_id in before:
-        start(dynbeat, run_id) if start_status == "running" else None
-    dynbeat = limited(owner_limits={"*": {"max_running": 2}})
-    dynbeat.schedules.for_owner(OWNER).run_now("n00000")
-    beat = ManualBeat(dynbeat)
-    sent = []
-    for run_id in before:
-        clock.advance(SECOND)
-        beat.run_until_idle()
-        sent.append(len(beat.publisher.sent))
-        start(dynbeat, run_id)
-        end(dynbeat, run_id, "succeeded")
-    clock.advance(SECOND)
-    beat.run_until_idle()
-
-    # Three, two, and one of the runs before the limit are unfinished.
-    assert sent == [0, 0, 1]
-
-
 @each_database
 def test_a_beat_that_gives_places_lets_no_other_beat_give_them(limited, clock, database_url):
     if database_url.startswith("sqlite"):
