@@ -9,6 +9,7 @@ from sqlalchemy import insert, update
 from celery_dynbeat import BoundedCount, InvalidArgumentError
 from celery_dynbeat.db.models import Hold, Schedule
 from celery_dynbeat.store import scans
+from celery_dynbeat.store.schedules import schedule_pages
 from tests.support.applications import MINUTELY, START
 from tests.support.suites import each_database
 
