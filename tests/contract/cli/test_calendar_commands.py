@@ -39,31 +39,6 @@ def test_put_reads_dates_from_a_file(shown, as_json, dynbeat, dates_file):
     assert row.split("\t")[:4] == [NAME, "2 dates", "sat,sun", "1"]
 
 
-def test_a_file_of_dates_may_begin_with_a_byte_order_mark(shown, dynbeat, tmp_path):
-    path = tmp_path / "dates.txt"
-    path.write_text(DATES, encoding="utf-8-sig")
-    shown("calendars", "upsert", NAME, "--dates-file", str(path))
-
-    assert [*dynbeat.calendars.get(NAME).dates] == [date(2026, 11, 22), date(2026, 11, 23)]
-
-
-def test_a_file_of_dates_in_another_encoding_is_a_usage_error(refused, tmp_path):
-    path = tmp_path / "dates.txt"
-    path.write_text(DATES, encoding="utf-16")
-
-    status, error = refused("calendars", "upsert", NAME, "--dates-file", str(path))
-    assert (status, "is not UTF-8" in error) == (2, True)
-
-
-def test_put_takes_a_weekend_and_names_waiting_schedules(shown, dynbeat, mine, dates_file):
-    shown("calendars", "upsert", NAME, "--dates-file", dates_file, "--weekend", "fri")
-    mine.create("n", task="t", trigger=USING)
-    [text] = shown("calendars", "upsert", NAME, "--dates-file", dates_file, "--weekend", "")
-
-    assert text == "calendar 'holidays': version 2, 2 dates; 1 schedule waits for a plan"
-    assert dynbeat.calendars.get(NAME).weekend == ()
-
-
 def test_a_wrong_line_and_a_missing_source_are_usage_errors(refused, tmp_path):
     path = tmp_path / "dates.txt"
     path.write_text("2026-11-22\ntomorrow\n")
@@ -86,17 +61,6 @@ def test_delete_refuses_a_calendar_in_use(shown, refused, dynbeat, mine):
     assert shown("calendars", "delete", NAME) == ["deleted calendar 'holidays'"]
     status, error = refused("calendars", "list", NAME)
     assert (status, "`dynbeat calendars list`" in error) == (1, True)
-
-
-def test_show_names_the_calendar_that_takes_a_day(upcoming, dynbeat, mine):
-    dynbeat.calendars.upsert(NAME, dates=[date(2026, 11, 22)])
-    mine.create("n", task="t", trigger=USING)
-
-    assert [(row[0], row[1][:10], row[3]) for row in upcoming("n", *OWNER, "--count", "3")] == [
-        ("upcoming", "2026-11-21", ""),
-        ("upcoming", "2026-11-23", ""),
-        ("skipped", "2026-11-22", "calendar holidays"),
-    ]
 
 
 def test_files_of_schedules_carry_the_name(shown, refused, dynbeat, mine, tmp_path):

@@ -5,7 +5,6 @@ from datetime import timedelta
 import pytest
 
 from tests.support.applications import MINUTELY
-from tests.support.ended_runs import start
 from tests.support.suites import each_database
 
 OWNER = ("--owner", "user:42")
@@ -34,17 +33,6 @@ def test_runs_are_cancelled_by_their_ids(shown, mine, runs):
     assert [(each.actor, each.reason) for each in changes] == [("alice", "ticket 12")] * 2
 
 
-def test_a_running_run_is_refused(dynbeat, refused, mine, runs):
-    start(dynbeat, runs[0])
-
-    status, error = refused("cancel", runs[0])
-
-    assert status == 1
-    assert "terminate=True" in error
-    assert refused("cancel", runs[1], "--owner", "user:7")[0] == 1
-    assert statuses(mine) == ["running", "sent", "sent"]
-
-
 @each_database
 def test_all_matching_runs_are_cancelled_after_a_confirmation(shown, as_json, refused, mine, runs):
     assert refused("cancel", "--all", *OWNER)[0] == 2
@@ -59,10 +47,3 @@ def test_all_matching_runs_are_cancelled_after_a_confirmation(shown, as_json, re
         {"ok": True, "cancelled": len(runs) - 1}
     ]
     assert statuses(mine) == ["revoked"] * 3
-
-
-@pytest.mark.parametrize("ids", [0, 1])
-def test_either_ids_or_all_are_needed(refused, runs, ids):
-    arguments = ("--all", *runs[:1]) if ids else ()
-
-    assert refused("cancel", *arguments, "--yes")[0] == 2

@@ -30,32 +30,6 @@ def test_each_command_records_its_actor_and_reason(shown, as_json):
     ]
 
 
-def test_the_actor_is_the_user_of_the_shell(shown, as_json, monkeypatch):
-    monkeypatch.setenv("LOGNAME", "carol")
-    shown("add", "n", "--task", "t", "--trigger", "60s")
-    monkeypatch.setenv("DYNBEAT_ACTOR", "deploy job 7")
-    shown("pause", "n")
-
-    assert [each["actor"] for each in as_json("changes")] == ["deploy job 7", "carol"]
-
-
-def test_a_line_shows_the_values_before_and_after(shown, mine):
-    mine.create("n", task="t", trigger=MINUTELY)
-    shown("update", "n", "--description", "a\tb", *OWNER, *ALICE)
-
-    (line,) = shown("changes", "n", *OWNER, "--action", "update")
-
-    assert line.split("\t")[:6] == [
-        "2026-11-21T09:00:00Z",
-        "user:42",
-        "n",
-        "update",
-        "alice",
-        "ticket 12",
-    ]
-    assert "description:  -> a\\tb" in line
-
-
 def test_a_trigger_is_shown_in_words_before_and_after(shown, as_json, mine):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.update("n", trigger="0 9 * * mon", window=5)

@@ -1,6 +1,5 @@
 """A file of schedules is applied in one transaction, and an export is applied without a change."""
 
-import json
 from collections import Counter
 from datetime import timedelta
 
@@ -11,7 +10,7 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from celery_dynbeat import Cron, Every, Once, Retry
+from celery_dynbeat import Cron, Every, Once
 from celery_dynbeat.beat import config_sync
 from celery_dynbeat.cli import dynbeat as group
 from celery_dynbeat.cli.apply import ChangedMeanwhileError, InvalidDeclarationsError, apply
@@ -68,37 +67,6 @@ def test_a_file_creates_its_schedules_and_a_second_time_changes_nothing(dynbeat,
     assert before[0].options == {"queue": "mail"}
 
 
-PING_FILE = """
-schedules:
-  - name: sync
-    owner: user:42
-    task: sync
-    trigger: PT5M
-    finish_within: 120
-    retry: {max_retries: 2, backoff: 300}
-    ping_url: https://hc-ping.com/5f0c-token
-"""
-
-
-def test_a_file_has_a_policy_and_the_ping_url(limited):
-    dynbeat = limited(ping_hosts=["hc-ping.com"])
-    run(dynbeat, PING_FILE)
-
-    info = dynbeat.schedules.for_owner("user:42").get("sync")
-    assert info.finish_within == timedelta(minutes=2)
-    assert info.retry == Retry(max_retries=2, backoff=300)
-    text, _ = exported(dynbeat)
-    assert "https://hc-ping.com/5f0c-token" in text
-    assert actions(run(dynbeat, text)) == [("keep", "sync")]
-
-    (edit,) = run(
-        dynbeat, text.replace("5f0c", "6d1e").replace("finish_within: 120.0", "finish_within: 60")
-    )
-    changed = {field: (old, new) for field, old, new in edit.changed()}
-    assert changed["ping_url"] == ("https://hc-ping.com/...",) * 2
-    assert changed["finish_within"][1] == 60
-
-
 def test_a_field_that_the_file_leaves_out_gets_its_default(dynbeat, mine):
     run(dynbeat, FILE)
     mine.update("sync", window=5, description="by hand", priority=3)
@@ -133,15 +101,6 @@ def test_the_file_can_pause_with_a_reason(dynbeat, mine):
     assert actions(run(dynbeat, paused))[1] == ("keep", "sync")
 
 
-def test_the_reason_of_an_edit_is_not_the_reason_of_a_pause_that_the_file_creates(dynbeat, mine):
-    with dynbeat.acting(actor="deploy", reason="release 12"):
-        run(dynbeat, FILE + "    enabled: false")
-
-    assert (mine.get("sync").enabled, mine.get("sync").paused_reason) == (False, "")
-    created = mine.changes("sync")[-1]
-    assert (created.action, created.reason) == ("create", "release 12")
-
-
 def test_the_file_can_pause_until_an_instant_that_then_ends_the_pause(dynbeat, mine, clock):
     end = START + timedelta(hours=1)
     paused = FILE + f"    enabled: false\n    paused_until: '{end.isoformat()}'"
@@ -153,18 +112,6 @@ def test_the_file_can_pause_until_an_instant_that_then_ends_the_pause(dynbeat, m
     clock.advance(timedelta(hours=1))
     run(dynbeat, paused)
     assert mine.get("sync").enabled
-
-
-def test_a_new_reason_after_the_end_of_a_pause_pauses_without_an_end(dynbeat, mine, clock):
-    run(dynbeat, FILE)
-    mine.pause("sync", until=timedelta(hours=1))
-    # Beat has not run since.
-    clock.advance(timedelta(hours=1))
-
-    run(dynbeat, FILE + "    enabled: false\n    paused_reason: moving")
-
-    info = mine.get("sync")
-    assert (info.enabled, info.paused_reason, info.paused_until) == (False, "moving", None)
 
 
 def test_prune_deletes_the_other_schedules_of_these_owners_only(dynbeat, mine):
@@ -249,18 +196,6 @@ def test_refused_schedules_are_all_named_with_their_lines_and_nothing_is_written
     assert not dynbeat.schedules.list()
 
 
-def test_a_conflict_with_a_run_is_reported_with_its_place_and_the_other_errors(dynbeat, mine):
-    mine.create("digest", task="t", trigger=MINUTELY)
-    made = mine.run_now("digest")
-    text = FILE.replace("CRON_TZ=Asia/Seoul 0 9 * * mon-fri", made.fire_at.isoformat())
-
-    with pytest.raises(InvalidDeclarationsError) as raised:
-        run(dynbeat, text.replace("task: sync", "task: sync\n    max_runs: 0"))
-
-    assert [error.field for error in raised.value.errors] == ["trigger", "max_runs"]
-    assert str(raised.value).startswith("f.yaml: schedule 'digest'")
-
-
 def test_entries_of_beat_schedule_are_neither_changed_nor_pruned_nor_exported(dynbeat):
     dynbeat.app.conf.update(
         result_expires=None, beat_schedule={"nightly": {"task": "t", "schedule": 3600.0}}
@@ -288,12 +223,6 @@ def test_an_export_leaves_out_what_apply_would_refuse(dynbeat, mine, clock, beat
 
     assert [each["name"] for each in yaml.safe_load(text)["schedules"]] == ["live"]
     assert omitted == {"are finished": 1, "have a damaged trigger": 1}
-
-
-def test_an_empty_export_can_be_read(dynbeat):
-    for as_json in (False, True):
-        text, _ = exported(dynbeat, owner="user:42", as_json=as_json)
-        assert run(dynbeat, text) == []
 
 
 #: What a file cannot say: when a row was written, and where its rule is.
@@ -338,34 +267,6 @@ def check_round_trip(url, *, examples):
 @pytest.mark.timeout(300 * EXAMPLE_FACTOR)
 def test_apply_reads_what_export_writes_on_sqlite(sqlite_url):
     check_round_trip(sqlite_url, examples=100)
-
-
-@pytest.mark.timeout(300 * EXAMPLE_FACTOR)
-def test_apply_reads_what_export_writes_on_postgresql(postgresql_url):
-    check_round_trip(postgresql_url, examples=15)
-
-
-def test_an_export_of_one_owner_is_readable_as_plain_yaml_and_json(dynbeat, mine):
-    mine.create(
-        "digest", task="t", trigger=Cron("*/5 * * * *", timezone="UTC"), queue="mail", window=60
-    )
-    dynbeat.schedules.for_owner("other").create("x", task="t", trigger=MINUTELY)
-    expected = {
-        "version": 1,
-        "owner": "user:42",
-        "schedules": [
-            {
-                "name": "digest",
-                "task": "t",
-                "trigger": "CRON_TZ=UTC */5 * * * *",
-                "queue": "mail",
-                "window": 60.0,
-            }
-        ],
-    }
-
-    assert yaml.safe_load(exported(dynbeat, owner="user:42")[0]) == expected
-    assert json.loads(exported(dynbeat, owner="user:42", as_json=True)[0]) == expected
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii"])

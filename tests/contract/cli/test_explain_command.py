@@ -15,11 +15,3 @@ def test_the_rows_after_the_sentence_are_separated_by_tabs(shown, mine):
     assert fix[0] == "fix"
     assert "dynbeat resume --owner=user:42 -- n` starts it again" in fix[1]
     assert {kind for kind, *_ in others} <= {"queue", "last", "next", "beat", "worker"}
-
-
-def test_json_has_the_cause_as_a_word(as_json, mine):
-    mine.create("n", task="t", trigger=Every(60), enabled=False)
-
-    (found,) = as_json("show", "n", "--why", "--owner", "user:42")
-
-    assert (found["cause"], found["runs"], found["queue"]) == ("paused", [], "celery")

@@ -4,7 +4,7 @@ import pytest
 from celery.bin.celery import celery
 from click.testing import CliRunner
 
-from tests.support.applications import MINUTELY, execute
+from tests.support.applications import MINUTELY
 
 OWNER = ("--owner", "user:42")
 
@@ -23,20 +23,6 @@ def test_a_hold_of_everything_asks_on_a_terminal(command, dynbeat):
     assert command(*arguments, input="y\n").exit_code == 0
     assert command(*arguments, "--yes").exit_code == 0
     assert len(dynbeat.schedules.holds()) == 1
-
-
-def test_a_hold_of_everything_by_a_program_does_not_ask(command, dynbeat):
-    assert command("hold", "--all-owners", "--reason", "migration").exit_code == 0
-    assert len(dynbeat.schedules.holds()) == 1
-
-
-def test_a_hold_says_that_its_owner_has_no_schedules(command, mine):
-    missing = command("hold", *OWNER, "--reason", "ticket")
-    mine.create("n", task="t", trigger=MINUTELY)
-    present = command("hold", *OWNER, "--reason", "ticket")
-
-    assert "owner 'user:42': there are no schedules yet" in missing.stderr
-    assert "no schedules" not in present.stderr
 
 
 @pytest.mark.usefixtures("on_terminal")
@@ -74,23 +60,6 @@ def test_an_unknown_name_gets_the_similar_ones(refused, mine):
     assert "digest" not in refused("show", "digst", "--owner", "user:7")[1]
 
 
-def test_failing_schedules_are_listed_with_their_last_error(shown, as_json, mine, dynbeat):
-    mine.create("n", task="t", trigger=MINUTELY)
-    mine.run_now("n")
-    execute(
-        dynbeat,
-        "UPDATE dynbeat_run SET status = 'failed', overdue_at = NULL, finished_at = created_at,"
-        " error = 'ValueError: no such user'",
-    )
-    execute(dynbeat, "UPDATE dynbeat_schedule SET failing_since = created_at")
-
-    (line,) = shown("list", *OWNER, "--state", "failing")
-    assert line.endswith("\tValueError: no such user")
-    (row,) = as_json("list", *OWNER, "--state", "failing")
-    assert (row["name"], row["last_error"]) == ("n", "ValueError: no such user")
-    assert "last_error" not in as_json("list", *OWNER)[0]
-
-
 @pytest.mark.parametrize(
     ("name", "instead"),
     [("next", "show"), ("alerts", "status --alerts"), ("explain", "show --why")],
@@ -100,18 +69,6 @@ def test_a_name_that_is_no_command_comes_with_the_command(refused, name, instead
 
     assert status == 2
     assert f"use `dynbeat {instead}`" in error
-
-
-def test_fire_times_inside_a_hold_are_marked(as_json, shown, mine):
-    mine.create("n", task="t", trigger=MINUTELY)
-    shown("hold", *OWNER, "--reason", "ticket", "--actor", "bob", "--until", "90s")
-
-    first, second = as_json("show", "n", *OWNER, "--count", "2")[0]["upcoming"]
-    assert first["wait_note"].startswith("held by bob (ticket")
-    assert second["wait_note"] is None
-    notes = [each["note"] for each in as_json("show", "n", "--why", *OWNER)[0]["next"]]
-    assert notes[0].startswith("held by bob")
-    assert notes[1] is None
 
 
 def test_a_command_in_a_hint_names_the_application_of_the_command_line(dynbeat, mine, monkeypatch):

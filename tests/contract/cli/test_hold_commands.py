@@ -2,8 +2,6 @@
 
 import pytest
 
-from tests.support.applications import MINUTELY
-
 OWNER = ("--owner", "user:42")
 ALICE = ("--actor", "alice")
 BOB = ("--actor", "bob")
@@ -19,28 +17,6 @@ def test_a_hold_names_its_actor_reason_and_end(shown, as_json, mine):
     assert as_json("owner", "user:7")[0]["holds"] == []
 
 
-def test_a_hold_of_everything_is_shown_with_each_schedule(shown, mine):
-    mine.create("n", task="t", trigger=MINUTELY)
-    shown("hold", "--all-owners", *ALICE, "--reason", "migration")
-
-    lines = dict(line.split("\t", 1) for line in shown("show", "n", *OWNER))
-
-    assert lines["held"] == "everything by alice: migration"
-
-
-def test_all_holds_are_listed_with_what_they_hold(shown, as_json, dynbeat, mine):
-    mine.create("n", task="t", trigger=MINUTELY)
-    for number in range(7):
-        dynbeat.schedules.for_owner(f"user:{number}").hold(reason="r")
-    shown("hold", *OWNER, *ALICE, "--reason", "ticket 12")
-
-    found = as_json("owner", "--held")
-
-    assert [each["owner"] for each in found] == [*(f"user:{n}" for n in range(7)), "user:42"]
-    assert (found[-1]["actor"], found[-1]["reason"]) == ("alice", "ticket 12")
-    assert found[-1]["schedules"]["count"] == 1
-
-
 def test_a_second_hold_replaces_the_first_and_any_actor_releases_it(shown, refused, command, mine):
     shown("hold", *OWNER, *ALICE, "--reason", "x")
     shown("hold", *OWNER, *BOB, "--reason", "y")
@@ -54,17 +30,6 @@ def test_a_second_hold_replaces_the_first_and_any_actor_releases_it(shown, refus
     assert status == 1
     assert "there is no hold of owner 'user:42'" in error
     assert len(mine.holds()) == 1
-
-
-def test_run_is_refused_during_a_hold_and_names_the_hold(shown, refused, mine):
-    mine.create("n", task="t", trigger=MINUTELY)
-    shown("hold", "--all-owners", *ALICE, "--reason", "migration")
-
-    status, error = refused("run", "n", *OWNER)
-
-    assert status == 1
-    assert "everything is held by 'alice' ('migration'); wait for its end" in error
-    assert mine.runs("n") == []
 
 
 @pytest.mark.parametrize(

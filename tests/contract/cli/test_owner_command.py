@@ -22,18 +22,3 @@ def test_the_usage_is_shown_with_its_limits(shown, as_json, dynbeat):
     ]
     found = as_json("owner", "user:1")[0]
     assert dynbeat.schedules.usage("user:1").to_dict().items() <= found.items()
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("user:1", "--reason", "x"),
-        ("--held", "--reason", "x"),
-        ("user:1", "--held"),
-    ],
-)
-def test_an_option_without_effect_is_refused(refused, arguments):
-    status, error = refused("owner", *arguments)
-
-    assert status == 2
-    assert "--reason needs a change" in error or "takes no other option" in error

@@ -41,10 +41,3 @@ def test_an_empty_prefix_selects_nothing(refused, dynbeat, words):
 
     assert (status, "must not be empty" in error) == (1, True)
     assert own.get("own").enabled
-
-
-@pytest.mark.parametrize("words", [("list",), ("pause",), ("resume",), ("delete",)])
-def test_an_owner_and_a_prefix_cannot_be_combined(refused, words):
-    status, error = refused(*words, "--owner", "org:7/a", *PREFIX)
-
-    assert (status, "--owner and --owner-prefix cannot be combined" in error) == (2, True)

@@ -95,21 +95,6 @@ def test_a_zone_selects_the_schedules_that_depend_on_it(dynbeat, mine, as_json):
     assert release_of(dynbeat) == "2000a"
 
 
-def test_an_unknown_zone_is_refused(refused):
-    assert refused("replan", "--zone", "Europe/Berlim")[0] == 2
-
-
-def test_quiet_hours_of_a_zone_are_planned_again(dynbeat, mine, shown):
-    mine.set_timezone(BERLIN)
-    mine.set_quiet_hours(["20:00-08:00"])
-    made = mine.create("n", task="t", trigger=Once(START + 12 * HOUR))
-    execute(dynbeat, "UPDATE dynbeat_schedule SET next_run_at = :at", at=WRONG)
-
-    shown("replan", "--zone", BERLIN)
-
-    assert mine.get("n").next_run_at == made.next_run_at == START + 22 * HOUR
-
-
 def test_a_fire_time_that_skip_took_out_stays_out(dynbeat, mine, shown):
     (made,) = make_zoned(mine, 1)
     mine.skip("n0", made.next_run_at)
@@ -156,18 +141,6 @@ def test_a_fire_time_that_moves_to_a_later_time_is_not_sent_twice_on_a_day(
     assert mine.get("n").next_run_at == START + 25 * HOUR
 
 
-def test_a_fire_time_with_a_run_is_not_sent_again(dynbeat, mine, shown):
-    mine.create("n", task="t", trigger=Cron("0 10 * * *", timezone=BERLIN))
-    execute(dynbeat, "UPDATE dynbeat_schedule SET last_run_at = :at", at=START)
-    # The nearest one is at START.
-    plan_at_with_earlier_release(dynbeat, START + 30 * MINUTE)
-
-    shown("replan")
-
-    assert list(mine.runs()) == []
-    assert mine.get("n").next_run_at == START + 24 * HOUR
-
-
 def test_each_transaction_plans_a_bounded_number(dynbeat, mine, shown, monkeypatch):
     made = make_zoned(mine, 7)
     plan_with_earlier_release(dynbeat)
@@ -212,14 +185,3 @@ def test_status_warns_of_another_release_until_the_schedules_are_planned(dynbeat
     assert "`dynbeat replan`" in warning().hint
     shown("replan")
     assert warning() is None
-
-
-def test_the_first_release_stays(dynbeat):
-    with Session(dynbeat.context.database.engine) as session, session.begin():
-        store.record_tz_release(session, "2026b", only_first=True)
-    assert release_of(dynbeat) == "2000a"
-
-
-def test_this_process_knows_its_release():
-    release = tz_release()
-    assert release is None or release > "2020a"

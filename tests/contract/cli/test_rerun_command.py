@@ -45,30 +45,6 @@ def end(dynbeat, *, status, origin):
     )
 
 
-def test_a_run_id_needs_no_owner(shown, mine, failed):
-    (text,) = shown("rerun", failed[0].id)
-
-    rerun = mine.runs("n", origin="rerun")[0]
-    assert rerun.rerun_of == failed[0].id
-    assert text == f"recorded run {rerun.id} of schedule 'n'; beat sends it"
-
-
-@pytest.mark.parametrize("given", [(), ("--now",)])
-def test_only_with_now_a_rerun_and_a_backfill_start_in_quiet_hours(
-    shown, mine, beat, failed, given
-):
-    mine.set_quiet_hours(["00:00-23:59"])
-    before = len(beat.publisher.sent)
-
-    shown("rerun", failed[0].id, *given)
-    shown("run", "n", *OWNER, "--since", "1h", *given)
-    for _ in range(3):
-        beat.run_until_idle()
-
-    sent = {run.origin for run in beat.publisher.sent[before:]}
-    assert sent == ({"rerun", "backfill"} if given else set())
-
-
 def test_a_given_owner_sees_its_own_runs_only(refused, shown, failed):
     status, error = refused("rerun", failed[0].id, "--owner", "user:7")
 
@@ -99,19 +75,6 @@ def test_a_batch_is_listed_and_cancelled_by_its_id(shown, as_json, refused, mine
     assert mine.changes("n", action="cancel")[0].reason == "wrong span"
 
 
-def test_what_is_left_names_the_next_call(shown, mine, monkeypatch):
-    monkeypatch.setattr("celery_dynbeat.api.batches.MAX_BATCH", 2)
-    mine.create("n", task="t", trigger=Cron("* * * * *", timezone="UTC"))
-
-    (text,) = shown("run", "n", *OWNER, "--since", "3m")
-    words = text.partition("; more are left: repeat with --since ")
-    (rest,) = shown("run", "n", *OWNER, "--since", words[2])
-
-    assert words[0].endswith(": recorded 2 runs, 0 excluded")
-    assert rest.endswith(": recorded 1 run, 0 excluded")
-    assert len({run.fire_at for run in mine.runs("n")}) == 3
-
-
 def test_what_is_left_of_a_rerun_is_without_reruns_that_failed_meanwhile(
     shown, mine, failed, dynbeat, monkeypatch
 ):
@@ -125,38 +88,6 @@ def test_what_is_left_of_a_rerun_is_without_reruns_that_failed_meanwhile(
 
     assert repeated == ["2 runs", "1 run"]
     assert len(mine.runs(origin="rerun")) == len(failed)
-
-
-@each_database
-def test_a_backfill_can_be_waited_for(dynbeat, mine, beat, command):
-    mine.create("n", task="t", trigger=Cron("* * * * *", timezone="UTC"))
-    results = []
-    arguments = (
-        "run",
-        "n",
-        *OWNER,
-        "--since",
-        "3m",
-        "--per-minute",
-        "6000",
-        "--wait",
-        "--json",
-    )
-    waiting = threading.Thread(target=lambda: results.append(command(*arguments)))
-    waiting.start()
-
-    def is_done():
-        beat.run_until_idle()
-        end(dynbeat, status="succeeded", origin="backfill")
-        return results
-
-    wait_until(is_done, within=30)
-    waiting.join(timeout=20)
-
-    (result,) = results
-    shown = json.loads(result.stdout)
-    assert shown["counts"] == {"succeeded": shown["total"]}
-    assert {run.batch_id for run in mine.runs("n", origin="backfill")} == {shown["batch_id"]}
 
 
 def test_a_backfill_from_the_shell_has_the_span_of_its_options(shown, mine, refused):
@@ -181,17 +112,6 @@ def test_the_question_says_how_many_runs_run_again(refused, command, mine, faile
     assert mine.runs(origin="rerun") == []
     assert command("rerun", "--since", "1h", *OWNER, input="y\n").exit_code == 0
     assert len(mine.runs(origin="rerun")) == len(failed)
-
-
-@pytest.mark.usefixtures("failed")
-def test_nothing_to_run_again_needs_no_answer(command, mine, monkeypatch):
-    monkeypatch.setattr("celery_dynbeat.cli.base.invocation.Invocation.can_ask", True)
-
-    result = command("rerun", "--since", "1s", "--status", "lost", *OWNER)
-
-    assert result.exit_code == 0
-    assert "nothing to run again: 0 lost runs of owner 'user:42' since" in result.stdout
-    assert mine.runs(origin="rerun") == []
 
 
 @pytest.mark.parametrize(
@@ -225,39 +145,6 @@ def test_wait_ends_with_the_run_and_its_outcome(dynbeat, command, failed, status
     (result,) = results
     assert result.exit_code == exit_status, result.output
     assert result.stdout.endswith(f"of schedule 'n' {status}\n")
-
-
-def test_run_waits_too(dynbeat, command, mine):
-    mine.create("n", task="t", trigger=MINUTELY)
-    results = []
-    waiting = threading.Thread(target=lambda: results.append(command("run", "n", *OWNER, "--wait")))
-    waiting.start()
-    wait_until(lambda: end(dynbeat, status="succeeded", origin="manual"), within=20)
-    waiting.join(timeout=20)
-
-    assert results[0].exit_code == 0
-
-
-def test_many_runs_can_be_waited_for(dynbeat, beat, command, failed):
-    results = []
-    arguments = ("rerun", "--since", "1h", *OWNER, "--yes", *FAST, "--wait")
-    waiting = threading.Thread(target=lambda: results.append(command(*arguments)))
-    waiting.start()
-
-    def is_done():
-        beat.run_until_idle()
-        end(dynbeat, status="succeeded", origin="rerun")
-        return results
-
-    wait_until(is_done, within=30)
-    waiting.join(timeout=20)
-
-    (result,) = results
-    assert result.exit_code == 0
-    number = len(failed)
-    assert result.stdout.endswith(
-        f": recorded {number} runs, 0 excluded; of the runs: {number} succeeded\n"
-    )
 
 
 def test_a_wait_for_many_runs_ends_with_the_last_of_them_and_counts_failures(

@@ -2,8 +2,6 @@
 
 import pytest
 
-from celery_dynbeat.db import schema
-
 
 @pytest.fixture
 def database_url(request):
@@ -24,17 +22,3 @@ def test_the_json_has_the_statements_of_the_next_migration(as_json, next_revisio
     assert result["revision"] == next_revision
     assert "CREATE TABLE dynbeat_colour" in result["sql"]
     assert "CREATE TABLE dynbeat_schedule" not in result["sql"]
-
-
-def test_nothing_is_printed_for_current_tables(command):
-    result = command("schema", "upgrade", "--sql")
-
-    assert result.stdout == ""
-    assert result.stderr == f"nothing to do: the tables are at revision {schema.head()}\n"
-
-
-def test_a_start_needs_sql(refused):
-    status, error = refused("schema", "upgrade", "--from", "base")
-
-    assert status == 2
-    assert "--from needs --sql" in error

@@ -5,8 +5,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from celery_dynbeat.cli.base.cells import both_times, plain, readable
-from celery_dynbeat.common.text import escape, format_distance, format_duration
+from celery_dynbeat.cli.base.cells import plain
+from celery_dynbeat.common.text import escape, format_duration
 
 NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
 SEOUL = ZoneInfo("Asia/Seoul")
@@ -45,12 +45,6 @@ def test_programs_read_instants_in_utc_and_seconds(value, text):
     assert plain(value) == text
 
 
-def test_people_read_instants_in_the_zone_and_durations_in_units():
-    assert readable(NOW, SEOUL) == "2026-11-22 18:00:00"
-    assert readable(("a", "b"), SEOUL) == "a, b"
-    assert readable(timedelta(hours=3), SEOUL) == "3 h"
-
-
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
@@ -64,10 +58,3 @@ def test_people_read_instants_in_the_zone_and_durations_in_units():
 )
 def test_a_duration_is_shown_in_a_fitting_unit(seconds, text):
     assert format_duration(timedelta(seconds=seconds)) == text
-
-
-def test_a_sentence_has_the_local_time_with_its_offset_and_the_utc_time():
-    shown = both_times(NOW, SEOUL, now=NOW - timedelta(minutes=5))
-    assert shown == "2026-11-22 18:00:00+09:00 (2026-11-22 09:00:00 UTC), in 5 min"
-    assert both_times(NOW, ZoneInfo("UTC"), now=NOW) == "2026-11-22 09:00:00 UTC, now"
-    assert format_distance(NOW, now=NOW + timedelta(hours=2)) == "2 h ago"

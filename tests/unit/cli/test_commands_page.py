@@ -8,7 +8,6 @@ import click
 import pytest
 
 from celery_dynbeat.cli import dynbeat
-from celery_dynbeat.cli.base.command import DocumentedCommand, DynbeatCommand
 
 SCRIPT = runpy.run_path(str(Path(__file__).parents[3] / "docs" / "generate_commands.py"))
 
@@ -31,23 +30,6 @@ ALL = pytest.mark.parametrize("command", COMMANDS, ids=IDS)
 
 def test_the_page_is_written_by_make_docs():
     assert SCRIPT["PAGE"].read_text() == SCRIPT["page"](), "run `make docs`"
-
-
-@ALL
-def test_each_command_is_documented_by_its_help(command):
-    assert isinstance(command, DocumentedCommand)
-    text = command.get_help(click.Context(command, info_name=command.name))
-
-    assert command.help
-    assert "Examples:" in text
-    assert "Exit status:" in text
-    assert ("--json" in text) == isinstance(command, DynbeatCommand)
-
-
-@ALL
-def test_each_option_has_a_help(command):
-    options = [each for each in command.params if isinstance(each, click.Option)]
-    assert [each.name for each in options if not each.help] == []
 
 
 @ALL

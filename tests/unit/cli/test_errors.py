@@ -1,7 +1,5 @@
 """Each error that an operator can repair is one line and status 1, without a password."""
 
-import json
-
 import pytest
 from celery import Celery
 from celery.bin.base import CLIContext
@@ -10,7 +8,6 @@ from click.testing import CliRunner
 from celery_dynbeat import Dynbeat
 from celery_dynbeat.cli import dynbeat as group
 from celery_dynbeat.cli.base.errors import reporting_errors
-from celery_dynbeat.cli.base.parameters import shell_user
 
 
 def run(*arguments, has_dynbeat=True, **config):
@@ -49,33 +46,6 @@ def test_a_broken_configuration_is_one_line_without_the_password(config, words):
     assert "s3cret" not in result.stderr
 
 
-def test_a_configuration_module_that_cannot_be_imported_is_one_line():
-    app = Celery("shop", set_as_current=False)
-    app.config_from_object("no_such_configuration")
-    Dynbeat(app)
-
-    result = CliRunner().invoke(group, ["list"], obj=CLIContext(app, no_color=True, workdir=None))
-
-    assert result.exit_code == 1
-    assert "no_such_configuration" in result.stderr
-    assert len(result.stderr.splitlines()) == 1
-
-
-def test_with_json_the_error_is_an_object():
-    result = run("list", "--json", dynbeat_pol_interval=3)
-
-    assert result.exit_code == 1
-    assert json.loads(result.stdout)["ok"] is False
-
-
 def test_a_bug_of_this_package_keeps_its_traceback():
     with pytest.raises(ZeroDivisionError), reporting_errors(None, as_json=False):
         _ = 1 / 0
-
-
-def test_a_user_without_a_name_acts_by_number(monkeypatch):
-    for variable in ("LOGNAME", "USER", "LNAME", "USERNAME"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setattr("os.getuid", lambda: 987_654)
-
-    assert shell_user() == "uid 987654"
