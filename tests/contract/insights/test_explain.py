@@ -5,11 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import Cron, Every, InvalidTriggerError, NotFoundError, Once
+from celery_dynbeat import InvalidTriggerError, NotFoundError
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.insights.explain.reading import explain
 from celery_dynbeat.store import nodes
-from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, execute
 
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
@@ -60,33 +59,6 @@ def test_who_paused_it_comes_from_the_audit(dynbeat, mine, clock, why):
     assert why().sentence == "It does not run: alice paused it 2 h ago because of 'holiday'."
 
 
-def test_a_pause_of_a_deleted_schedule_is_not_named_after_a_rename(dynbeat, mine, clock, why):
-    mine.create("n", task="t", trigger=MINUTELY)
-    mine.bound(actor="alice").pause("n", reason="holiday")
-    mine.delete("n")
-    clock.advance(MINUTE)
-    mine.create("m", task="t", trigger=MINUTELY)
-    mine.rename("m", "n")
-    execute(dynbeat, "UPDATE dynbeat_schedule SET enabled = false, next_run_at = NULL")
-
-    assert why().sentence == "It does not run: a caller paused it."
-
-
-def test_a_pause_before_a_resume_or_of_an_earlier_schedule_is_not_named(dynbeat, mine, clock, why):
-    for name in ("n", "again"):
-        with dynbeat.acting(actor="alice"):
-            mine.create(name, task="t", trigger=MINUTELY)
-            mine.pause(name)
-    mine.delete("n")
-    clock.advance(MINUTE)
-    mine.bound(reason="new").create("n", task="t", trigger=MINUTELY, enabled=False)
-    mine.resume("again")
-    execute(dynbeat, "UPDATE dynbeat_schedule SET enabled = false, next_run_at = NULL")
-
-    assert why("n").sentence == "It does not run: a caller paused it now because of 'new'."
-    assert why("again").sentence == "It does not run: a caller paused it."
-
-
 def test_a_kind_of_trigger_of_a_newer_version_is_no_quarantine(dynbeat, mine, why):
     mine.create("n", task="t", trigger=MINUTELY)
     execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_kind = 'lunar'")
@@ -106,23 +78,6 @@ def test_a_hold_of_the_owner_or_of_everything(dynbeat, mine, why):
     mine.release()
     dynbeat.schedules.hold(reason="c")
     assert (why().cause, why().holds[0].owner) == ("held", None)
-
-
-def test_a_hold_stops_a_run_that_waits_for_a_place_after_its_schedule_has_finished(limited, clock):
-    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
-    mine = dynbeat.schedules.for_owner("user:42")
-    mine.create("other", task="t", trigger=Once(clock.now() + 9 * DAY))
-    mine.create("n", task="t", trigger=Once(clock.now() + MINUTE))
-    mine.run_now("other")
-    beat = ManualBeat(dynbeat)
-    beat.run_until_idle()
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-
-    assert mine.get("n").state == "finished"
-    assert mine.explain("n").cause != "held"
-    mine.hold(reason="a")
-    assert mine.explain("n").cause == "held"
 
 
 def test_a_message_in_a_queue_without_a_worker(mine, clock, beat, node, why):
@@ -149,36 +104,6 @@ def test_a_skipped_fire_time_is_among_the_next_ones_with_its_reason(dynbeat, min
     assert [each.note for each in why(count=3).next] == [None, "skipped by alice: holiday", None]
 
 
-def test_the_previous_run_that_overlap_waits_for(mine, clock, beat, node, why):
-    mine.create("n", task="t", trigger=MINUTELY, overlap="skip")
-    for _ in range(2):
-        clock.advance(MINUTE)
-        beat.run_until_idle()
-    node(NodeKind.WORKER, "celery@a", queues=json.dumps(["mail"]))
-
-    found = why()
-
-    assert found.cause == "skipped_overlap"
-    assert "no living worker consumes this queue" in found.sentence
-    assert [each.run.status for each in found.runs] == ["skipped", "sent"]
-
-
-def test_a_due_schedule_that_no_beat_claims(mine, clock, why):
-    mine.create("n", task="t", trigger=MINUTELY)
-    clock.advance(timedelta(minutes=10))
-
-    assert why().sentence == "It has been due for 9 min, and no beat has claimed it."
-
-
-def test_a_damaged_row_has_no_next_fire_times(dynbeat, mine, clock, beat, why):
-    mine.create("n", task="t", trigger=MINUTELY)
-    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'P'")
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-
-    assert (why().cause, why().next) == ("quarantined", [])
-
-
 @pytest.mark.parametrize("window", ["abc", "NaN"])
 def test_a_damaged_window_is_named_until_an_update_replaces_it(dynbeat, mine, why, window):
     mine.create("n", task="t", trigger=MINUTELY, window=60)
@@ -193,25 +118,6 @@ def test_a_damaged_window_is_named_until_an_update_replaces_it(dynbeat, mine, wh
         mine.upcoming("n")
     mine.update("n", window=5)
     assert len(why(count=2).next) == 2
-
-
-def test_the_next_fire_times_have_notes_where_the_clock_changes(mine, clock, why):
-    clock.move_to(START.replace(month=3, day=27, year=2027))
-    mine.create("n", task="t", trigger=Cron("30 2 * * *", timezone="Europe/Berlin"))
-
-    found = why(count=2)
-
-    assert found.next[0].local.isoformat() == "2027-03-28T03:00:00+02:00"
-    assert "02:30 does not exist on 2027-03-28 in Europe/Berlin" in found.next[0].note
-
-
-def test_the_explanation_is_json(mine, why):
-    mine.create("n", task="t", trigger=Every(60))
-
-    shown = json.loads(json.dumps(why().to_dict()))
-
-    assert list(shown)[:3] == ["sentence", "cause", "fix"]
-    assert shown["schedule"]["name"] == "n"
 
 
 def test_an_unknown_name_and_another_owner_are_not_found(dynbeat, mine):

@@ -1,9 +1,6 @@
 """What beat counts agrees with the tables, and its endpoint shows it."""
 
-import os
 import socket
-import subprocess
-import sys
 from collections import Counter
 from datetime import timedelta
 from urllib.request import urlopen
@@ -11,14 +8,14 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from celery_dynbeat import Every, signals
+from celery_dynbeat import signals
 from celery_dynbeat.common.settings import MetricsEndpoint
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.metrics.database_gauges import DatabaseGauges
 from celery_dynbeat.metrics.definitions import BEAT_METRICS, DATABASE_METRICS
 from celery_dynbeat.metrics.exporting import BeatMetrics
 from celery_dynbeat.testing import ManualBeat
-from tests.support.applications import MINUTELY, START, application, execute
+from tests.support.applications import MINUTELY, application, execute
 from tests.support.ended_runs import end_all
 from tests.support.rollup import count_runs
 from tests.support.suites import each_database
@@ -123,30 +120,6 @@ def test_a_run_that_is_sent_again_is_not_dispatched_again(dynbeat, mine, clock, 
     assert after["dynbeat_runs_resent_total",] == 1
 
 
-def test_a_run_that_waits_in_a_batch_is_not_pending_for_a_worker(dynbeat, mine, clock):
-    beat = ManualBeat(dynbeat)
-    mine.create("n", task="t", trigger=Every(60, anchor=START - timedelta(hours=1)))
-    mine.backfill("n", since=START - timedelta(minutes=5), until=START, per_minute=1)
-    clock.advance(timedelta(seconds=45))
-
-    assert (
-        collected(DatabaseGauges(dynbeat.context, timeout=30))[
-            "dynbeat_oldest_pending_run_age_seconds",
-        ]
-        == 0
-    )
-    # The last turn of five comes after four minutes.
-    clock.advance(timedelta(minutes=4))
-    beat.run_until_idle()
-    clock.advance(timedelta(seconds=20))
-    assert (
-        collected(DatabaseGauges(dynbeat.context, timeout=30))[
-            "dynbeat_oldest_pending_run_age_seconds",
-        ]
-        == 20
-    )
-
-
 @each_database
 def test_the_gauges_agree_with_the_tables(dynbeat, mine, clock):
     beat = ManualBeat(dynbeat)
@@ -196,19 +169,6 @@ def test_the_ended_runs_are_counted_from_the_rollup(dynbeat, mine, clock):
     assert read["dynbeat_run_duration_seconds_count", "(unknown)"] == len(ended)
 
 
-def test_the_runs_that_wait_for_a_place_are_a_gauge_if_an_owner_can_have_a_limit(limited, clock):
-    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
-    beat = ManualBeat(dynbeat)
-    for number in range(3):
-        dynbeat.schedules.for_owner("user:42").create(f"n{number}", task="t", trigger=MINUTELY)
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-
-    read = collected(DatabaseGauges(dynbeat.context, timeout=30, max_age=0))
-
-    assert read["dynbeat_waiting_runs",] == 2
-
-
 def test_without_the_database_only_its_gauges_are_absent(caplog):
     url = "postgresql+psycopg://nobody@127.0.0.1:1/none"
     with application(url) as dynbeat:
@@ -253,19 +213,3 @@ def test_after_the_end_nothing_is_counted(dynbeat):
     )
     with socket.create_server(("127.0.0.1", export.port)):
         pass
-
-
-def test_beat_writes_no_files_to_the_folder_of_an_application(tmp_path):
-    # prometheus_client reads the variable when it is imported.
-    code = (
-        "from celery import Celery; from celery_dynbeat import Dynbeat;"
-        "app = Celery(); app.conf.dynbeat_database_url = 'sqlite://';"
-        "from celery_dynbeat.common.settings import MetricsEndpoint;"
-        "from celery_dynbeat.metrics.exporting import BeatMetrics;"
-        "BeatMetrics(Dynbeat(app).context, MetricsEndpoint(0)).close()"
-    )
-    for folder in (tmp_path, tmp_path / "missing"):
-        environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder)}
-        subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=60)
-
-    assert not list(tmp_path.iterdir())

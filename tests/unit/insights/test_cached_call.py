@@ -14,13 +14,6 @@ def test_callers_within_the_maximal_age_share_one_call():
     assert [cached.result(), cached.result()] == [0, 0]
 
 
-def test_an_old_result_is_not_used():
-    numbers = iter(range(10))
-    cached = CachedCall(lambda: next(numbers), timeout=5, max_age=0)
-
-    assert [cached.result(), cached.result()] == [0, 1]
-
-
 def test_a_call_that_hangs_is_waited_for_once_and_not_repeated():
     calls, gate = [], threading.Event()
 
@@ -38,9 +31,3 @@ def test_a_call_that_hangs_is_waited_for_once_and_not_repeated():
 
     gate.set()
     wait_until(lambda: cached.result() == "late", within=5)
-
-
-def test_the_result_of_a_call_that_failed_is_none():
-    cached = CachedCall(lambda: {}["missing"], timeout=5, max_age=60)
-
-    assert cached.result() is None

@@ -140,7 +140,6 @@ def quiet(window):
 
 
 NIGHT = quiet("08:30-10:00")
-EVENING = quiet("00:00-08:00")
 
 CASES = [
     (
@@ -501,16 +500,3 @@ def test_the_fix_of_an_ended_run_is_a_command_that_runs_it_again(status):
     fix = find_cause(facts(runs=[ended])).fix
 
     assert f"`celery -A your_app dynbeat rerun {ended.id}` runs it again" in fix
-
-
-def test_the_fix_of_a_pause_is_a_command_that_resumes_the_schedule():
-    fix = find_cause(facts(schedule=schedule(name="a b", enabled=False))).fix
-
-    assert fix.startswith("`celery -A your_app dynbeat resume --owner=user:42 -- 'a b'` starts")
-
-
-def test_beats_that_work_again_are_not_the_cause_of_a_late_schedule():
-    late = schedule(next_run_at=START - 6 * SECOND)
-    beats = [seen("beat@a", error="ConnectionError: refused"), BEAT]
-
-    assert find_cause(facts(beats=beats, schedule=late, runs=[run()])).cause == Cause.RAN

@@ -3,7 +3,7 @@
 import pytest
 
 from celery_dynbeat.metrics.counting import MAX_VALUES, ProcessCounts
-from celery_dynbeat.metrics.definitions import OTHER, UNKNOWN, Metric, skip_reason
+from celery_dynbeat.metrics.definitions import OTHER, UNKNOWN, Metric
 from celery_dynbeat.telemetry import emit, events
 
 METRIC = Metric("runs_total", "Runs", labels=("task", "queue"))
@@ -34,20 +34,6 @@ def test_an_empty_value_is_unknown(empty):
     counts.add(METRIC, 1, "t", empty)
 
     assert values(counts) == {("t", UNKNOWN): 1}
-
-
-@pytest.mark.parametrize(
-    ("stored", "label"),
-    [
-        ("overlap: the previous run had not ended", "overlap"),
-        ("missed: a newer fire time was sent instead", "missed"),
-        ("skipped by alice: holiday", "skipped"),
-        ("skipped by a call", "skipped"),
-        ("text of an older version", OTHER),
-    ],
-)
-def test_the_reason_of_a_skip_is_its_first_word(stored, label):
-    assert skip_reason(stored) == label
 
 
 def test_an_event_that_cannot_be_counted_is_logged_once(caplog):

@@ -25,13 +25,3 @@ def test_the_page_has_one_row_for_each_metric(title):
     }
 
     assert found == {each.full_name: (each.kind, each.labels) for each in METRICS[title]}
-
-
-@pytest.mark.parametrize(
-    "metric", [*BEAT_METRICS, *DATABASE_METRICS], ids=lambda metric: metric.name
-)
-def test_a_name_follows_the_rules_of_prometheus(metric):
-    assert re.fullmatch(r"dynbeat_[a-z_]+", metric.full_name)
-    assert metric.name.endswith("_total") == (metric.kind == "counter")
-    assert (metric.kind == "histogram") <= metric.name.endswith("_seconds")
-    assert set(metric.labels) <= {"task", "queue", "status", "reason", "kind"}

@@ -74,16 +74,6 @@ def test_the_number_of_missing_beats(expected, nodes, number):
     assert (0 if found is None else found.number) == number
 
 
-def test_the_warning_names_the_beat_that_died():
-    found = missing([node("a"), KILLED], 2)
-
-    assert found.text == (
-        "beats alive: 1, expected: 2; died without a replacement:"
-        " killed (last heartbeat at 2026-11-23T08:55:00Z)"
-    )
-    assert "dynbeat_expected_nodes" in found.hint
-
-
 def test_a_wrong_clock_of_a_living_node_is_a_warning():
     worker = NodeKind.WORKER
     nodes = [

@@ -6,10 +6,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from celery_dynbeat import Cron, Every, InvalidArgumentError, NotFoundError, RRule
+from celery_dynbeat import Cron, Every, RRule
 from celery_dynbeat.insights import charts
 from celery_dynbeat.insights.charts import DAYS_AHEAD, calendar
-from tests.support.applications import START, execute, instants
+from tests.support.applications import START, instants
 from tests.support.random_history import add_runs
 from tests.support.suites import each_database
 
@@ -61,21 +61,6 @@ def test_each_run_counts_on_the_local_day_of_its_fire_time(dynbeat, mine, clock,
     assert all(day.total.exact for day in days)
 
 
-@pytest.mark.parametrize("zone", ZONES)
-def test_the_days_follow_each_other_and_are_those_of_the_zone(dynbeat, mine, clock, zone):
-    clock.move_to(ZONES[zone])
-    mine.create("digest", task="t", trigger=Every(HOUR))
-
-    days = days_of(dynbeat, zone, weeks=2)
-
-    assert len(days) == 14 + 1 + DAYS_AHEAD
-    assert [day.end_at for day in days[:-1]] == [day.start_at for day in days[1:]]
-    assert days[14].start_at <= clock.now() < days[14].end_at
-    for day in days:
-        assert day.start_at.astimezone(ZoneInfo(zone)).date() == day.day
-        assert (day.end_at - MICROSECOND).astimezone(ZoneInfo(zone)).date() == day.day
-
-
 TRIGGERS = {
     "daily": (Cron("30 9 * * *", timezone="America/New_York"), {}),
     "weekdays": (Cron("0 0,12 * * mon-fri", timezone="Asia/Seoul"), {}),
@@ -121,33 +106,6 @@ def test_many_fire_times_are_exact_at_first_and_lower_bounds_later(dynbeat, mine
     assert not exact[-1]
 
 
-def test_with_max_runs_the_days_after_the_bound_are_unknown(dynbeat, mine):
-    mine.create("digest", task="t", trigger=Every(60), max_runs=1_500)
-
-    ahead = days_of(dynbeat, "UTC")[-DAYS_AHEAD:]
-
-    assert [day.planned for day in ahead[1:]] == [0] * (DAYS_AHEAD - 1)
-    assert not any(day.planned_exact for day in ahead)
-
-
-def test_a_paused_or_damaged_schedule_has_nothing_planned(dynbeat, mine):
-    mine.create("digest", task="t", trigger=Every(HOUR), enabled=False)
-    mine.create("damaged", task="t", trigger=Every(HOUR))
-    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = '?' WHERE name = 'damaged'")
-
-    for name in ("digest", "damaged"):
-        assert not numbers(days_of(dynbeat, "UTC", name=name), "planned")
-
-
-def test_a_due_fire_time_is_not_planned_for_a_day_that_has_passed(dynbeat, mine, clock):
-    mine.create("digest", task="t", trigger=Cron("0 12 * * *", timezone="UTC"))
-    clock.advance(timedelta(days=3))
-
-    planned = numbers(days_of(dynbeat, "UTC"), "planned")
-
-    assert min(planned) == clock.now().date()
-
-
 @each_database
 def test_a_day_reads_a_bounded_number_of_runs(dynbeat, mine, monkeypatch):
     monkeypatch.setattr(charts, "MAX_RUNS_PER_DAY", 5)
@@ -159,18 +117,3 @@ def test_a_day_reads_a_bounded_number_of_runs(dynbeat, mine, monkeypatch):
     totals = [str(day.total) for day in days_of(dynbeat, "UTC") if day.total.count]
 
     assert totals == ["1", "5+"]
-
-
-def test_values_are_checked(dynbeat, mine):
-    mine.create("digest", task="t", trigger=Every(HOUR))
-
-    with pytest.raises(NotFoundError):
-        days_of(dynbeat, "UTC", name="unknown")
-    with pytest.raises(InvalidArgumentError, match="weeks"):
-        days_of(dynbeat, "UTC", weeks=54)
-
-
-def test_to_dict_has_the_day_as_text(dynbeat, mine):
-    mine.create("digest", task="t", trigger=Every(HOUR))
-
-    assert days_of(dynbeat, "UTC", weeks=1)[7].to_dict()["day"] == "2026-11-21"

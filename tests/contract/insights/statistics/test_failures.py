@@ -77,16 +77,6 @@ def test_a_rerun_that_succeeded_leaves_the_count(dynbeat, fail):
     assert (found.count, found.error) == (2, "KeyError: 2")
 
 
-def test_a_group_names_the_schedules_that_failed_last(dynbeat, fail):
-    for number in range(5):
-        fail("x", "x", owner=f"user:{number}", at=START + 10 * number * MINUTE)
-    fail("x", owner="", at=LATER)
-
-    (found,) = failures(dynbeat.context, since=START).groups
-
-    assert (list(found.names), found.schedules) == (["n", "user:4/n", "user:3/n"], 6)
-
-
 @each_database
 def test_owner_task_and_time_limit_the_failures(dynbeat, fail):
     fail("x")

@@ -7,7 +7,7 @@ import pytest
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.health.nodes import NodeState
 from celery_dynbeat.insights import installation
-from celery_dynbeat.insights.installation import RECENT, Banners, banners, overview
+from celery_dynbeat.insights.installation import RECENT, banners, overview
 from celery_dynbeat.insights.lag import lag_percentile
 from celery_dynbeat.store import nodes
 from celery_dynbeat.testing import ManualBeat
@@ -34,21 +34,6 @@ def node(dynbeat, clock):
 
 def nodes_of(dynbeat):
     return installation.nodes(dynbeat.context)
-
-
-def test_an_empty_installation(dynbeat):
-    found = overview(dynbeat.context)
-
-    assert (nodes_of(dynbeat), found.sent_per_second) == ([], 0)
-    assert (found.pending.count, found.overdue_runs.count) == (0, 0)
-    assert banners(dynbeat.context) == Banners(
-        now=START,
-        hold_of_everything=None,
-        held_owners=[],
-        dead_beats=[],
-        is_any_beat_alive=False,
-        last_beat_seen_at=None,
-    )
 
 
 def test_nodes_have_their_state(dynbeat, clock, node):
@@ -81,19 +66,6 @@ def test_nodes_have_their_state(dynbeat, clock, node):
     assert [each.queues for each in workers] == [None, {"mail", "celery"}]
     clock.advance(61 * MINUTE)
     assert nodes_of(dynbeat) == []
-
-
-def test_the_work_of_beat(dynbeat, mine, clock):
-    mine.create("n", task="t", trigger=MINUTELY)
-    clock.advance(10 * MINUTE + timedelta(seconds=3))
-    beat = ManualBeat(dynbeat)
-    beat.run_until_idle()
-    mine.create("paused", task="t", trigger=MINUTELY)
-    mine.pause("paused")
-
-    found = overview(dynbeat.context)
-
-    assert (found.pending.count, found.overdue_runs.count) == (1, 0)
 
 
 def test_the_lag_and_the_rate_come_from_the_ended_runs(dynbeat, mine, clock):
@@ -153,21 +125,6 @@ def test_the_banner_names_a_beat_that_died_while_another_works(dynbeat, clock, n
     assert found.is_any_beat_alive
     clock.advance(timedelta(hours=2))
     send_heartbeat(dynbeat, clock, "one")
-    assert banners(dynbeat.context).dead_beats == []
-
-
-def test_the_banner_names_no_beat_that_was_stopped_or_replaced(dynbeat, clock, node):
-    for name in ("one", "stopped", "killed"):
-        node(NodeKind.BEAT, name)
-    dynbeat.context.database.run(
-        lambda session: nodes.deregister(
-            session, kind=NodeKind.BEAT, name="stopped", pid=1, now=clock.now()
-        )
-    )
-    clock.advance(10 * MINUTE)
-    node(NodeKind.BEAT, "replacement")
-    send_heartbeat(dynbeat, clock, "one")
-
     assert banners(dynbeat.context).dead_beats == []
 
 

@@ -9,10 +9,8 @@ import pytest
 
 from celery_dynbeat.common.buckets import LAG_BOUNDS
 from celery_dynbeat.db.models import Hold, Run, Schedule
-from celery_dynbeat.insights import installation
 from celery_dynbeat.insights.installation import overview
 from celery_dynbeat.insights.lag import lag_percentile
-from celery_dynbeat.store import health, rollups
 from tests.support.applications import MINUTELY, START, execute
 from tests.support.rollup import count_runs
 from tests.support.suites import each_database
@@ -213,13 +211,6 @@ def check(dynbeat, clock, all_rows):
     return compare
 
 
-def test_an_empty_installation(check):
-    found = check()
-
-    assert (found.due.count, found.overdue.count, found.last().ended) == (0, 0, 0)
-    assert (found.oldest_overdue_at, found.oldest_pending_at) == (None, None)
-
-
 @pytest.mark.parametrize(("held", "seed"), [("nothing", 1), ("an owner", 2), ("everything", 3)])
 def test_random_rows(dynbeat, add_schedules, add_runs, check, seed, held):
     chance = random.Random(seed)  # noqa: S311 - repeatable
@@ -247,37 +238,3 @@ def test_minutes_that_are_not_counted_are_read_from_the_runs(add_runs, check):
     add_runs(burst(10, at=newest, status="failed"))
 
     assert check().last().unsuccessful == 30
-
-
-def test_with_too_many_runs_the_hour_ends_earlier(add_runs, dynbeat, clock, monkeypatch):
-    monkeypatch.setattr(rollups, "MAX_LIVE_RUNS", 10)
-    clock.advance(NOW - START)
-    newest = NOW.replace(second=0)
-    add_runs(burst(5, at=newest - 3 * MINUTE, status="failed"))
-    add_runs(burst(5, at=newest - 2 * MINUTE, status="failed"))
-    add_runs(burst(10, at=newest - MINUTE, status="failed"))
-
-    found = overview(dynbeat.context)
-
-    assert found.minutes[-1].at == newest - 2 * MINUTE
-    assert (len(found.minutes), found.last().unsuccessful) == (60, 10)
-
-
-@each_database
-def test_more_rows_than_are_counted_are_a_lower_bound(
-    dynbeat, add_schedules, add_runs, clock, monkeypatch
-):
-    monkeypatch.setattr(health, "MAX_LATE_READ", 10)
-    monkeypatch.setattr(installation, "MAX_SCHEDULES", 10)
-    chance = random.Random(4)  # noqa: S311 - repeatable
-    add_schedules(60, chance)
-    execute(dynbeat, "UPDATE dynbeat_schedule SET failing_since = created_at")
-    add_runs({**run, "status": "sent", "overdue_at": START} for run in random_runs(20, chance))
-    clock.advance(NOW - START)
-
-    found = overview(dynbeat.context)
-
-    bounded = (found.overdue_runs, found.overdue, found.failing)
-    assert [each.exact for each in bounded] == [False] * 3
-    assert found.overdue_runs.count == found.failing.count == 10
-    assert found.oldest_overdue_at == START

@@ -5,10 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import InvalidArgumentError
 from celery_dynbeat.db.models import Run
 from celery_dynbeat.insights.history import RecentRun, recent_runs
-from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START
 
 SECOND = timedelta(seconds=1)
@@ -103,24 +101,3 @@ def test_a_rerun_shows_the_original_fire_time_and_its_lag_since_its_record(dynbe
     [run] = recent_runs(dynbeat.context, schedule_ids=ids[:1])[ids[0]]
 
     assert (run.fire_at, run.lag) == (nominal, SECOND)
-
-
-def test_the_runs_of_a_beat_have_lag_and_no_duration(dynbeat, mine, clock):
-    schedule = mine.create("n", task="t", trigger=MINUTELY)
-    clock.advance(timedelta(seconds=62))
-    ManualBeat(dynbeat).run_until_idle()
-
-    [run] = recent_runs(dynbeat.context, schedule_ids=[schedule.id])[schedule.id]
-
-    assert (run.status, run.lag, run.queue_time, run.duration) == ("sent", 2 * SECOND, None, None)
-    assert run.to_dict()["lag"] == 2.0
-
-
-@pytest.mark.parametrize("limit", [0, 1_001, None])
-def test_an_invalid_limit_is_refused(dynbeat, limit):
-    with pytest.raises(InvalidArgumentError):
-        recent_runs(dynbeat.context, schedule_ids=[1], limit=limit)
-
-
-def test_no_schedule_needs_no_runs(dynbeat):
-    assert recent_runs(dynbeat.context, schedule_ids=[]) == {}

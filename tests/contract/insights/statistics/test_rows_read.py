@@ -1,6 +1,7 @@
 """The statistics of a page read a bounded number of rows, however many there are."""
 
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from sqlalchemy import insert, text
@@ -26,6 +27,8 @@ LIMITS = {
     (health, "MAX_LATE_READ"),
     (health, "MAX_COUNTED"),
     (health, "MAX_RUNS_READ"),
+    (health, "MAX_FAILING_READ"),
+    (health, "MAX_SAMPLE"),
     (scans, "MAX_SCANNED"),
     (installation, "MAX_SCHEDULES"),
     (lists, "MAX_UNCOVERED"),
@@ -71,7 +74,15 @@ def dynbeat(request, monkeypatch):
         yield dynbeat
 
 
+def read(query, **given):
+    """Return a call that makes a query of ``dynbeat status``."""
+    return lambda context: context.database.read_in_transaction(partial(query, **given))
+
+
 CALLS = {
+    "status": read(health.read, now=START, nodes_since=START),
+    "status: due": read(health.sample_due, with_arguments=True),
+    "status: waiting": read(health.sample_waiting, with_arguments=True),
     "recent runs": lambda context: recent_runs(context, schedule_ids=range(1, 51), limit=10),
     "overview": installation.overview,
     "nodes": installation.nodes,

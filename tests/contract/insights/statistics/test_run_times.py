@@ -6,7 +6,7 @@ from statistics import median
 
 import pytest
 
-from celery_dynbeat import Every, InvalidArgumentError, NotFoundError
+from celery_dynbeat import Every
 from celery_dynbeat.insights import charts
 from celery_dynbeat.insights.charts import run_times
 from tests.support.applications import START
@@ -67,18 +67,6 @@ def test_each_bucket_has_the_times_of_its_runs(dynbeat, history):
         assert found(bucket)[3:] == expected(inside)[3:]
 
 
-@pytest.mark.usefixtures("schedule")
-def test_the_buckets_are_equal_and_cover_the_days(dynbeat):
-    times = times_of(dynbeat, span=timedelta(days=3), buckets=7)
-
-    bounds = [times.start_at, *(bucket.end_at for bucket in times.buckets)]
-    assert (times.start_at, bounds[-1]) == (START - timedelta(days=3), times.end_at)
-    assert [bucket.start_at for bucket in times.buckets] == bounds[:-1]
-    widths = {bucket.end_at - bucket.start_at for bucket in times.buckets}
-    assert max(widths) - min(widths) <= timedelta(microseconds=1)
-    assert {found(bucket) for bucket in times.buckets} == {(0, None, None, None, None)}
-
-
 def test_failures_are_the_newest_failed_and_lost_runs(dynbeat, history):
     failed = [
         (run.fire_at, run.id, run.status, run.finished_at - run.started_at)
@@ -93,14 +81,6 @@ def test_failures_are_the_newest_failed_and_lost_runs(dynbeat, history):
     assert times.read_since == times.start_at
 
 
-@pytest.mark.usefixtures("history")
-def test_failures_have_a_limit(dynbeat, monkeypatch):
-    every = times_of(dynbeat, span=MONTH).failures
-    monkeypatch.setattr(charts, "MAX_FAILURES", 7)
-
-    assert times_of(dynbeat, span=MONTH).failures == every[:7]
-
-
 @each_database
 def test_of_very_many_runs_the_newest_are_read(dynbeat, history, monkeypatch):
     every = times_of(dynbeat, span=MONTH).failures
@@ -113,16 +93,6 @@ def test_of_very_many_runs_the_newest_are_read(dynbeat, history, monkeypatch):
     assert times.failures == [dot for dot in every if dot.at >= times.read_since]
     assert times.buckets[0].count == expected(newest)[0]
     assert found(times.buckets[0])[3:] == expected(newest)[3:]
-
-
-@pytest.mark.usefixtures("schedule", "history")
-def test_a_run_that_ended_before_it_started_took_no_time(dynbeat):
-    with dynbeat.context.database.engine.begin() as connection:
-        connection.exec_driver_sql("UPDATE dynbeat_run SET finished_at = fire_at")
-
-    (bucket,) = times_of(dynbeat, span=MONTH, buckets=1).buckets
-
-    assert (bucket.duration_p50, bucket.duration_max) == (ZERO, ZERO)
 
 
 @pytest.mark.parametrize(
@@ -147,39 +117,3 @@ def test_the_default_is_the_shortest_span_with_enough_runs(dynbeat, schedule, ag
     found = times_of(dynbeat)
 
     assert found.end_at - found.start_at == span
-
-
-def test_skipped_runs_do_not_choose_the_default_span(dynbeat, schedule):
-    minutes = [START - timedelta(minutes=each) for each in range(1, 50)]
-    add_runs(dynbeat, schedule, minutes)
-    with dynbeat.context.database.engine.begin() as connection:
-        connection.exec_driver_sql("UPDATE dynbeat_run SET status = 'skipped'")
-    [run] = add_runs(dynbeat, schedule, [START - timedelta(hours=30)])
-    with dynbeat.context.database.engine.begin() as connection:
-        statement = f"UPDATE dynbeat_run SET status = 'succeeded' WHERE id = '{run.id}'"
-        connection.exec_driver_sql(statement)
-
-    found = times_of(dynbeat)
-
-    assert found.end_at - found.start_at == timedelta(days=7)
-
-
-def test_runs_that_their_task_skipped_count_and_choose_the_default_span(dynbeat, schedule):
-    add_runs(dynbeat, schedule, [START - timedelta(minutes=each) for each in range(1, 50)])
-    with dynbeat.context.database.engine.begin() as connection:
-        connection.exec_driver_sql("UPDATE dynbeat_run SET status = 'skipped', attempt = 1")
-
-    found = times_of(dynbeat, buckets=2)
-
-    assert found.end_at - found.start_at == timedelta(hours=1)
-    assert sum(bucket.count for bucket in found.buckets) == 49
-
-
-@pytest.mark.usefixtures("schedule")
-def test_values_are_checked(dynbeat):
-    with pytest.raises(NotFoundError):
-        run_times(dynbeat.context, owner="user:42", name="unknown")
-    with pytest.raises(InvalidArgumentError, match="span"):
-        times_of(dynbeat, span=timedelta(days=367))
-    with pytest.raises(InvalidArgumentError, match="buckets"):
-        times_of(dynbeat, buckets=0)

@@ -4,7 +4,6 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import InvalidArgumentError
 from celery_dynbeat.common.filters import ScheduleFilter
 from celery_dynbeat.common.states import State
 from celery_dynbeat.insights.lists import state_counts
@@ -68,24 +67,3 @@ def test_each_number_is_that_of_the_list(dynbeat, schedules, everything_is_held)
 
 def _without(filters, name):
     return {key: value for key, value in filters.items() if key != name}
-
-
-@pytest.mark.usefixtures("schedules")
-def test_the_states_are_all_there(dynbeat):
-    counts = {state: each.count for state, each in state_counts(dynbeat.context).items()}
-
-    assert counts == {
-        "": 21,
-        "active": 11,
-        "paused": 3,
-        "finished": 3,
-        "quarantined": 4,
-        "held": 4,
-        "overdue": 7,
-        "failing": 3,
-    }
-
-
-def test_an_invalid_filter_is_refused(dynbeat):
-    with pytest.raises(InvalidArgumentError):
-        state_counts(dynbeat.context, ScheduleFilter(owner=" x"))

@@ -2,7 +2,6 @@
 
 import pytest
 
-from celery_dynbeat import InvalidArgumentError
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.insights import lists
 from celery_dynbeat.store import nodes
@@ -68,10 +67,3 @@ def test_tasks_are_those_of_living_workers_and_of_the_application(dynbeat, clock
     assert lists.tasks(dynbeat.context, prefix="App") == ["App"]
     assert lists.tasks(dynbeat.context, prefix="app.", limit=2) == ["app.a", "app.b"]
     assert lists.tasks(dynbeat.context, prefix="celery.") == []
-
-
-@pytest.mark.parametrize("suggest", [lists.owners, lists.tasks])
-@pytest.mark.parametrize("given", [{"prefix": "\0"}, {"prefix": "a", "limit": 0}])
-def test_invalid_arguments_are_refused(dynbeat, suggest, given):
-    with pytest.raises(InvalidArgumentError):
-        suggest(dynbeat.context, **given)

@@ -4,7 +4,7 @@ The past runs are recorded at their fire times.
 """
 
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import defaultdict
 from datetime import timedelta
 from itertools import product, takewhile
 from operator import attrgetter
@@ -13,15 +13,14 @@ import pytest
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import Cron, Every, InvalidArgumentError
+from celery_dynbeat import Cron, Every
 from celery_dynbeat.api import forecast
 from celery_dynbeat.db.models import Run
 from celery_dynbeat.insights import timeline as timeline_module
 from celery_dynbeat.insights.timeline import schedules_of_bin, timeline
-from celery_dynbeat.store import rollups
 from celery_dynbeat.store.runs import run_spans
 from celery_dynbeat.triggers.base import SingleCursor, iter_fire_times, unlimited_budget
-from tests.support.applications import START, application, execute, instants
+from tests.support.applications import START, instants
 from tests.support.random_history import add_runs
 from tests.support.rollup import count_runs
 from tests.support.suites import each_database
@@ -149,23 +148,6 @@ def test_rows_have_the_runs_and_fire_times_of_the_window(dynbeat, now, past, fut
         assert (found.is_histogram, found.is_cut) == (False, False)
 
 
-def test_a_lane_is_in_order(dynbeat, now):
-    for lane in timeline(dynbeat.context, since=now - HOUR, until=now + HOUR).lanes:
-        for times in ([bar.fire_at for bar in lane.bars], [at for at, _ in lane.ticks]):
-            assert times == sorted(times)
-
-
-def test_a_window_in_the_future_has_only_its_fire_times(dynbeat, now, future):
-    for first, last in [(1, 3), (24, 30), (40, 41)]:
-        since, until = now + first * HOUR, now + last * HOUR
-
-        rows = timeline(dynbeat.context, since=since, until=until, group_by="task").lanes
-
-        ticks = {(one.owner, one.name, at) for row in rows for at, one in row.ticks}
-        assert ticks == {each for each in future if since <= each[2] < until}
-        assert not any(row.bars for row in rows)
-
-
 def expected_bins(bins, past, future, given):
     def number(instants, span):
         return bisect_left(instants, span.end_at) - bisect_left(instants, span.start_at)
@@ -238,61 +220,6 @@ def test_the_schedules_of_a_bin_have_the_numbers_of_the_bin(dynbeat, now, follow
                 assert matches((one.owner, one.name), **given)
 
 
-def test_the_schedules_of_a_bin_with_most_runs_are_first(dynbeat, now, past):
-    ran = Counter(run.name for run in past if run.status != "skipped")
-
-    found = schedules_of_bin(dynbeat.context, start_at=START, end_at=now, limit=2)
-
-    assert [(each.name, each.past) for each in found.schedules] == ran.most_common(2)
-    assert found.more
-
-
-def test_what_is_due_runs_now(dynbeat, now, clock, monkeypatch):
-    clock.advance(2 * HOUR)
-    later = clock.now()
-    due = sum(
-        row.next_run_at is not None and row.next_run_at <= later for row in dynbeat.schedules.list()
-    )
-
-    rows = timeline(dynbeat.context, since=now, until=later + MILLISECOND).lanes
-    assert [at for row in rows for at, _ in row.ticks] == [later] * due
-
-    monkeypatch.setattr(timeline_module, "MAX_LISTED", 0)
-    bins = timeline(dynbeat.context, since=now, until=later + HOUR).bins
-    of_now = next(each for each in bins if each.start_at <= later < each.end_at)
-    assert of_now.planned == due
-    assert due > 3
-
-
-def test_a_held_schedule_runs_at_the_end_of_its_hold(dynbeat, beat, now, clock):
-    until = now + HOUR
-    dynbeat.schedules.for_owner("user:1").hold(until=until, reason="maintenance")
-    clock.advance(6 * MINUTE)
-    beat.tick()
-
-    found = timeline(dynbeat.context, since=clock.now(), until=until + 11 * MINUTE, owner="user:1")
-
-    five = [at for at, one in found.lanes[0].ticks if one.name == "five"]
-    assert five[0] == until
-    assert len(five) == 3
-
-
-def test_a_window_delays_a_tick_as_beat_does(dynbeat, mine, beat, clock):
-    mine.create("digest", task="t", trigger=Every(10 * MINUTE), window=300)
-    planned = timeline(dynbeat.context, since=START, until=START + 2 * HOUR).lanes[0].ticks
-
-    ran = []
-    for at, _ in planned[:4]:
-        clock.move_to(at - MILLISECOND)
-        beat.run_until_idle()
-        before = len(beat.publisher.sent)
-        clock.move_to(at)
-        beat.run_until_idle()
-        ran.append(len(beat.publisher.sent) - before)
-
-    assert ran == [1, 1, 1, 1]
-
-
 def test_quiet_hours_move_ticks_as_beat_does(dynbeat, mine, beat, clock):
     triggers = {
         "half-hourly": Every(30 * MINUTE, anchor=START),
@@ -317,24 +244,6 @@ def test_quiet_hours_move_ticks_as_beat_does(dynbeat, mine, beat, clock):
         beat.run_until_idle()
         ran += [(clock.now(), run.name) for run in beat.publisher.sent[before:]]
     assert sorted(ticks) == sorted(ran)
-
-
-def test_more_runs_than_the_rows_show_are_counted_in_bins(dynbeat, now, monkeypatch):
-    window = {"since": now - HOUR, "until": now + HOUR, "owner": "user:1"}
-    whole = timeline(dynbeat.context, **window)
-    bars = sum(len(row.bars) for row in whole.lanes)
-    marks = bars + sum(len(row.ticks) for row in whole.lanes)
-    monkeypatch.setattr(timeline_module, "MAX_MARKS", marks)
-    assert timeline(dynbeat.context, **window) == whole
-    monkeypatch.setattr(timeline_module, "MAX_MARKS", marks - 1)
-
-    counted = timeline(dynbeat.context, **window)
-
-    assert 0 < bars < marks
-    assert (whole.is_histogram, counted.is_histogram) == (False, True)
-    assert not counted.planned_is_at_least
-    inside = [each for each in counted.bins if window["since"] <= each.start_at < now - MINUTE]
-    assert sum(each.past for each in inside) > 0
 
 
 def test_a_window_reads_its_newest_runs(dynbeat, now, monkeypatch):
@@ -383,64 +292,3 @@ def check_bounds(dynbeat, window, monkeypatch):
         assert bound == exact or bound.more
     numbers = [(sum(each.past for each in found.bins)) for found in (cut, whole)]
     assert 0 < numbers[0] < numbers[1]
-
-
-def test_bins_of_minutes_with_too_many_runs_to_read_are_a_lower_bound(dynbeat, now, monkeypatch):
-    monkeypatch.setattr(timeline_module, "MAX_SCHEDULES", 0)
-    monkeypatch.setattr(rollups, "MAX_LIVE_RUNS", 1)
-
-    bins = timeline(dynbeat.context, since=now - 10 * MINUTE, until=now + MINUTE).bins
-
-    first = next(each.start_at for each in bins if each.more)
-    assert first >= now - rollups.SETTLED_AFTER - MINUTE
-    assert bins[-2].more
-
-
-def test_the_history_of_a_deleted_schedule_stays(dynbeat, now):
-    dynbeat.schedules.for_owner("user:1").delete("five")
-
-    rows = timeline(dynbeat.context, since=now - HOUR, until=now, group_by="tag").lanes
-
-    assert {"five", "hourly"} <= {each.name for each in rows[0].bars}
-    assert rows[0].label == ""
-
-
-def test_a_damaged_trigger_hides_no_other_schedule(dynbeat, now):
-    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = '?' WHERE name = 'five'")
-
-    found = timeline(dynbeat.context, since=now, until=now + HOUR)
-
-    numbers = Counter(one.name for row in found.lanes for _, one in row.ticks)
-    assert numbers["five"] == 1
-    assert numbers["ten"] == 6
-    assert not found.is_cut
-
-
-def test_a_window_is_checked(dynbeat):
-    for until in (START, START - HOUR, START + timedelta(days=367)):
-        with pytest.raises(InvalidArgumentError, match="until"):
-            timeline(dynbeat.context, since=START, until=until)
-
-
-def test_the_grouping_is_checked(dynbeat):
-    with pytest.raises(InvalidArgumentError, match="group_by"):
-        timeline(dynbeat.context, since=START, until=START + HOUR, group_by="name")
-
-
-def test_the_recurrences_of_more_schedules_than_are_listed_are_counted(sqlite_url, clock):
-    rules = [every(1), every(2), Cron("*/5 * * * *"), Cron("30 12 * * *")]
-    with application(sqlite_url, clock=clock) as dynbeat:
-        new = [{"name": f"n{n}", "task": "t", "trigger": rules[n % 4]} for n in range(400)]
-        dynbeat.schedules.create_many(new)
-        start = clock.now() + HOUR
-        found = timeline(dynbeat.context, since=start, until=start + 4 * HOUR)
-
-    assert (found.is_histogram, found.planned_is_at_least) == (True, False)
-    for each in found.bins:
-        times = [
-            rule.count_until(
-                after=each.start_at - MILLISECOND, until=each.end_at - MILLISECOND, limit=999
-            )
-            for rule in rules
-        ]
-        assert each.planned == 100 * sum(times)
