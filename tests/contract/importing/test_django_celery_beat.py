@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import create_engine, text
 
-from celery_dynbeat import Cron, Every, Once, Solar
+from celery_dynbeat import Cron, Every
 from celery_dynbeat.importing.table_rows import DJANGO_CELERY_BEAT
 from celery_dynbeat.importing.tables import TableSource
 from celery_dynbeat.importing.writing import Importer
@@ -96,56 +96,6 @@ def test_an_interval_continues_from_its_last_run(after_import):
     assert made.tags == ["import:django-celery-beat"]
 
 
-def test_an_interval_without_a_run_counts_from_its_last_change(after_import):
-    changed = {"date_changed": (START - timedelta(minutes=2)).isoformat()}
-
-    made = after_import(task("a", interval=MINUTES_5, raw=changed))
-
-    assert made.next_run_at == START + timedelta(minutes=3)
-
-
-def test_an_interval_that_is_overdue_is_due_once(after_import, beat, sent):
-    after_import(task("a", interval=MINUTES_5, **ran(START - timedelta(minutes=12))))
-
-    beat.tick()
-
-    assert [message.fire_at for message in sent] == [START - timedelta(minutes=2)]
-
-
-@pytest.mark.parametrize(
-    ("every", "period", "interval"),
-    [
-        (2, "days", timedelta(days=2)),
-        (7, "hours", timedelta(hours=7)),
-        (90, "seconds", timedelta(seconds=90)),
-        (1_500_000, "microseconds", timedelta(seconds=1.5)),
-    ],
-    ids=["days", "hours", "seconds", "microseconds"],
-)
-def test_each_period_of_an_interval_is_exact(after_import, every, period, interval):
-    made = after_import(task("a", interval={"every": every, "period": period}))
-
-    assert made.given_trigger == Every(interval)
-
-
-def test_an_interval_below_the_limit_of_the_application_is_refused(store, imported):
-    row = task("a", interval={"every": 7, "period": "microseconds"})
-
-    shown = imported(SOURCE, store(row), status=1)
-
-    assert "dynbeat_min_interval = 1 s" in shown["a"]["reason"]
-
-
-def test_a_disabled_row_beyond_a_limit_becomes_a_paused_schedule_with_a_note(store, imported):
-    row = task("a", interval={"every": 7, "period": "microseconds"}, enabled=False)
-
-    (shown,) = imported(SOURCE, store(row), "--apply").values()
-
-    assert (shown["outcome"], shown["reason"]) == ("create", f"paused: disabled in {SOURCE}")
-    assert "dynbeat_min_interval = 1 s" in shown["notes"][-1]["text"]
-    assert imported(SOURCE, store(row), "--apply") == {}
-
-
 def test_a_crontab_requires_both_day_fields(after_import):
     made = after_import(task("a", crontab=crontab("0", "0", "13", "*", "5")))
 
@@ -172,23 +122,6 @@ def test_a_crontab_whose_fire_time_passed_since_the_last_run_is_due(after_import
     assert [message.fire_at for message in sent] == [START - timedelta(minutes=30)]
 
 
-def test_a_solar_schedule_keeps_its_place(after_import):
-    place = {"event": "sunset", "latitude": "-37.813600", "longitude": "144.963100"}
-
-    made = after_import(task("a", solar=place))
-
-    assert made.trigger == Solar("sunset", latitude=-37.8136, longitude=144.9631)
-
-
-def test_a_clocked_task_becomes_a_one_off(after_import):
-    at = START + HOUR
-
-    made = after_import(task("a", clocked={"clocked_time": at.isoformat()}, one_off=True))
-
-    assert made.trigger == Once(at)
-    assert made.next_run_at == at
-
-
 def test_a_clocked_task_that_no_beat_has_sent_yet_is_due(after_import, beat, sent):
     at = START - timedelta(hours=5)
     after_import(task("a", clocked={"clocked_time": at.isoformat()}, one_off=True))
@@ -196,10 +129,6 @@ def test_a_clocked_task_that_no_beat_has_sent_yet_is_due(after_import, beat, sen
     beat.tick()
 
     assert [message.fire_at for message in sent] == [at]
-
-
-def test_a_one_off_interval_runs_once(after_import):
-    assert after_import(task("a", interval=MINUTES_5, one_off=True)).max_runs == 1
 
 
 @pytest.mark.parametrize(
@@ -295,23 +224,6 @@ def test_expires_ends_the_schedule_before_that_instant(after_import):
     made = after_import(task("a", interval=MINUTES_5, expires=end.isoformat(), **ran(START)))
 
     assert made.end_at == end - timedelta(microseconds=1)
-
-
-def test_a_start_time_in_the_future_delays_the_first_run(after_import):
-    start = START + HOUR
-
-    made = after_import(task("a", interval=MINUTES_5, start_time=start.isoformat(), **ran()))
-
-    assert made.next_run_at == start
-
-
-def test_a_start_time_that_has_passed_is_left_out(after_import):
-    start = (START - HOUR).isoformat()
-
-    made = after_import(task("a", interval=MINUTES_5, start_time=start, **ran()))
-
-    assert made.start_at is None
-    assert made.next_run_at == LAST_RUN + timedelta(minutes=5)
 
 
 def test_a_disabled_task_is_paused_and_resumes_with_the_source(store, imported, dynbeat):
@@ -415,12 +327,6 @@ def test_a_schedule_of_the_same_name_is_not_replaced(store, imported, dynbeat):
     assert dynbeat.schedules.for_owner("").get("a") == before
 
 
-def test_the_owner_is_an_option(store, imported, dynbeat):
-    imported(SOURCE, store(task("a", interval=MINUTES_5)), "--apply", "--owner", "team:1")
-
-    assert dynbeat.schedules.for_owner("team:1").get("a")
-
-
 def owner_of(row):
     return f"user:{row['name'].partition(':')[2]}" if ":" in row["name"] else None
 
@@ -436,18 +342,6 @@ def test_the_owner_comes_from_a_function(store, imported, dynbeat):
     }
 
 
-def test_the_module_of_the_function_can_be_in_the_working_directory(
-    store, imported, tmp_path, monkeypatch
-):
-    (tmp_path / "owners_of_this_test.py").write_text("def of_row(row): return 'team:1'\n")
-    monkeypatch.chdir(tmp_path)
-    url = store(task("a", interval=MINUTES_5))
-
-    result = imported(SOURCE, url, "--owner-from", "owners_of_this_test:of_row")
-
-    assert result["a"]["owner"] == "team:1"
-
-
 def test_each_import_is_in_the_audit_with_its_actor(store, imported, dynbeat):
     url = store(task("a", interval=MINUTES_5))
 
@@ -458,51 +352,12 @@ def test_each_import_is_in_the_audit_with_its_actor(store, imported, dynbeat):
 
 
 @pytest.mark.parametrize("dry_run", [True, False], ids=["dry-run", "apply"])
-def test_the_schedules_beyond_a_quota_are_refused(store, sqlite_url, dry_run):
-    url = store(*(task(f"digest:{number}", interval=MINUTES_5) for number in (7, 7.5, 8)))
-    with application(sqlite_url, owner_limits={"*": {"max_schedules": 1}}) as made:
-        made.context.prepare()
-        source = TableSource(url, DJANGO_CELERY_BEAT, context=made.context)
-        importer = Importer(
-            made.context, SOURCE, lambda found: found.name.partition(".")[0], dry_run=dry_run
-        )
-        (page,) = source.pages()
-
-        results = {each.entry.name: each for each in importer.write(page)}
-
-        assert {name: str(each.outcome) for name, each in results.items()} == {
-            "digest:7": "refuse",
-            "digest:7.5": "refuse",
-            "digest:8": "create",
-        }
-        assert "dynbeat_owner_limits: max_schedules = 1" in results["digest:7"].reason
-
-
-@pytest.mark.parametrize("dry_run", [True, False], ids=["dry-run", "apply"])
 def test_the_schedules_of_earlier_batches_count_against_a_quota(store, sqlite_url, dry_run):
     url = store(*(task(name, interval=MINUTES_5) for name in "abc"))
     with application(sqlite_url, owner_limits={"*": {"max_schedules": 2}}) as made:
         made.context.prepare()
         source = TableSource(url, DJANGO_CELERY_BEAT, context=made.context)
         importer = Importer(made.context, SOURCE, lambda _found: "team:1", dry_run=dry_run)
-        (page,) = source.pages()
-
-        batches = [importer.write([found]) for found in page]
-
-    assert [str(each.outcome) for (each,) in batches] == ["create", "create", "refuse"]
-
-
-@pytest.mark.parametrize("dry_run", [True, False], ids=["dry-run", "apply"])
-def test_schedules_that_exist_and_those_of_earlier_pages_count_against_a_limit(
-    store, sqlite_url, dry_run
-):
-    url = store(*(task(name, interval=MINUTES_5) for name in "abc"))
-    with application(sqlite_url) as made:
-        # The owner has no row in dynbeat_owner.
-        made.schedules.for_owner("org:7/x").create("present", task="t", trigger="PT5M")
-    with application(sqlite_url, owner_limits={"org:7/x": {"max_schedules": 3}}) as made:
-        source = TableSource(url, DJANGO_CELERY_BEAT, context=made.context)
-        importer = Importer(made.context, SOURCE, lambda _: "org:7/x", dry_run=dry_run)
         (page,) = source.pages()
 
         batches = [importer.write([found]) for found in page]
@@ -567,9 +422,3 @@ def wrong_owner(row):
 
 def failing_owner(row):
     return row["tenant"]
-
-
-def test_arguments_beyond_the_limit_are_refused(store, imported):
-    row = task("a", interval=MINUTES_5, args=f'["{"x" * 70_000}"]')
-
-    assert "dynbeat_max_payload_bytes" in imported(SOURCE, store(row), status=1)["a"]["reason"]

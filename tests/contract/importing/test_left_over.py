@@ -1,13 +1,10 @@
 """The schedules of earlier imports that the source no longer has: keys only, in bounded pages."""
 
-import pytest
-
 from celery_dynbeat import Every
 from celery_dynbeat.importing.foreign import Converted, ForeignEntry
 from celery_dynbeat.importing.writing import Importer
 from celery_dynbeat.store.schedules import imports
-from tests.support.applications import MINUTELY, application
-from tests.support.executed_statements import record_statements
+from tests.support.applications import MINUTELY
 from tests.support.suites import each_database
 
 ROWS, LIMIT, OWNERS = 900, 100, 7
@@ -41,19 +38,3 @@ def test_each_schedule_is_named_once_in_the_order_of_owner_and_name(dynbeat, min
     left = list(again.left_over())
 
     assert left == sorted((owner_of(found(n)), f"n{n:04}") for n in range(1, 60, 2))
-
-
-@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
-def test_the_pages_read_each_key_once_and_no_other_column(request, kind, monkeypatch):
-    monkeypatch.setattr(imports, "PAGE_SIZE", LIMIT)
-    with application(request.getfixturevalue(f"{kind}_url")) as dynbeat:
-        importer_of(dynbeat).write([found(number) for number in range(ROWS)])
-        second = importer_of(dynbeat)
-        with record_statements(dynbeat.context.database.engine) as statements:
-            assert len(list(second.left_over())) == ROWS
-
-    pages = [each for each in statements if "dynbeat_schedule" in each.sql]
-    assert len(pages) == ROWS // LIMIT + 1
-    # MariaDB counts the search in the index, too.
-    assert max(each.rows for each in pages) <= LIMIT + 2
-    assert not any("kwargs" in each.sql or "trigger" in each.sql for each in pages)

@@ -1,7 +1,7 @@
 """Entries that celery-redbeat itself stored become schedules with the same meaning."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from redis import Redis
@@ -79,33 +79,6 @@ def test_a_rule_keeps_its_start_its_count_and_its_parts(after_import):
         "DTSTART:20261001T093000Z\n"
         "RRULE:FREQ=MONTHLY;INTERVAL=2;COUNT=7;WKST=SU;BYDAY=MO,WE;BYSETPOS=-1;BYHOUR=9,17;"
         "BYMINUTE=15;BYSECOND=0"
-    )
-
-
-def test_a_rule_with_an_offset_and_an_end_keeps_both(after_import):
-    rule = {
-        "freq": "DAILY",
-        "dtstart": "2026-11-20T09:00:00+09:00",
-        "until": "2026-11-25T09:00:00+09:00",
-    }
-
-    made = after_import(entry("a", ["rrule", rule]))
-
-    assert made.next_run_at == datetime(2026, 11, 22, tzinfo=UTC)
-    assert made.trigger.timezone == "Etc/GMT-9"
-    assert made.trigger.latest_until(after=START, until=START.replace(year=2028)) == datetime(
-        2026, 11, 25, tzinfo=UTC
-    )
-
-
-def test_a_rule_that_has_ended_is_skipped(store, imported):
-    rule = {"freq": "DAILY", "dtstart": "2026-10-01T09:30:00+00:00", "count": 2}
-
-    shown = imported(SOURCE, store(entry("a", ["rrule", rule])))
-
-    assert (shown["a"]["outcome"], shown["a"]["reason"]) == (
-        "skip",
-        "its rule has no later fire time",
     )
 
 
@@ -210,90 +183,8 @@ def test_the_master_of_a_sentinel_is_read(own_server, imported, dynbeat):
     assert imported(SOURCE, "--apply") == {}
 
 
-def test_without_a_url_the_settings_of_redbeat_are_used(store, imported, dynbeat):
-    dynbeat.app.conf.redbeat_redis_url = store(entry("a"))
-
-    assert imported(SOURCE)["a"]["outcome"] == "create"
-
-
-@pytest.mark.parametrize(
-    "definition", [b'{"name": "\xff"}', b"[" * 100_000], ids=["bytes", "nested"]
-)
-def test_a_definition_that_cannot_be_read_refuses_one_entry(
-    redis_url, store, imported, dynbeat, definition
-):
-    store(entry("a"))
-    with Redis.from_url(redis_url) as client:
-        client.hset("redbeat:broken", "definition", definition)
-        client.zadd("redbeat::schedule", {"redbeat:broken": 1})
-
-    results = imported(SOURCE, redis_url, "--apply", status=1)
-
-    assert sorted(each["outcome"] for each in results.values()) == ["create", "refuse"]
-    assert [info.name for info in dynbeat.schedules.list()] == ["a"]
-
-
 def test_a_refused_connection_does_not_show_the_password(command):
     result = command(SOURCE, "redis://:s3cret@127.0.0.1:1/0")
 
     assert result.exit_code == 1
     assert "s3cret" not in result.output
-
-
-def test_a_store_without_entries_is_named(command, redis_url):
-    result = command(SOURCE, redis_url)
-
-    assert result.exit_code == 0
-    assert "the source has no schedules: check the number of the Redis database" in result.stderr
-
-
-def test_a_rule_is_shown_by_its_parts(store, imported):
-    rule = {
-        "freq": "YEARLY",
-        "dtstart": "2026-10-01T09:30:00+09:00",
-        "interval": 2,
-        "until": "2028-10-01T00:00:00+00:00",
-        "byweekday": [0, 2],
-        "byhour": [0, 17],
-    }
-
-    shown = imported(SOURCE, store(entry("a", ["rrule", rule])))
-
-    assert shown["a"]["before"] == (
-        "rrule FREQ=YEARLY;INTERVAL=2;UNTIL=20281001T000000Z;BYDAY=MO,WE;BYHOUR=0,17"
-        " from 2026-10-01T09:30:00+09:00"
-    )
-
-
-def test_an_invalid_part_of_a_rule_is_shown_as_it_is_stored(redbeat_definition, imported):
-    url = redbeat_definition({"freq": 9, "dtstart": "soon", "byweekday": ["x"], "count": None})
-
-    shown = imported(SOURCE, url, status=1)
-
-    assert shown["a"]["before"] == (
-        "{'__type__': 'rrule', 'freq': 9, 'dtstart': 'soon', 'byweekday': ['x']}"
-    )
-
-
-@pytest.fixture
-def redbeat_definition(store):
-    """Return a function that replaces the rule in a stored entry; it returns the URL."""
-
-    def write(parts):
-        url = store(entry("a"))
-        with Redis.from_url(url) as client:
-            definition = json.loads(client.hget("redbeat:a", "definition"))
-            definition["schedule"] = {"__type__": "rrule", **parts}
-            client.hset("redbeat:a", "definition", json.dumps(definition))
-        return url
-
-    return write
-
-
-def test_the_dry_run_shows_that_a_disabled_entry_becomes_paused(store, imported):
-    shown = imported(SOURCE, store(entry("a", enabled=False), entry("b")))
-
-    assert {name: each["reason"] for name, each in shown.items()} == {
-        "a": "paused: disabled in redbeat",
-        "b": "",
-    }

@@ -6,7 +6,7 @@ import pytest
 from redis import RedisCluster
 
 from tests.support.peers import write_store
-from tests.support.servers import ClusterServer, RedisServer
+from tests.support.servers import ClusterServer
 from tests.support.servers.redis_cluster import SLOTS, join
 
 SOURCE, ENTRIES = "redbeat", 40
@@ -67,37 +67,6 @@ def test_the_settings_of_redbeat_find_the_entries_of_each_master(
     assert_imported_once(imported, dynbeat)
 
 
-def test_a_wrong_list_of_nodes_is_named(command, dynbeat):
-    dynbeat.app.conf.update(
-        redbeat_redis_url="redis-cluster://",
-        redbeat_redis_options={"startup_nodes": ["127.0.0.1:30001"]},
-    )
-
-    result = command(SOURCE)
-
-    assert result.exit_code == 1
-    assert "redbeat_redis_options['startup_nodes'] must be a list" in result.stderr
-
-
-@pytest.mark.parametrize("by_option", [True, False], ids=["option", "scheme"])
-def test_the_url_of_any_node_finds_the_entries_of_each_master(
-    nodes, store, imported, dynbeat, by_option
-):
-    store()
-    address = f"127.0.0.1:{nodes[1].port}"
-    given = (f"redis://{address}", "--cluster") if by_option else (f"redis-cluster://{address}",)
-
-    assert_imported_once(imported, dynbeat, *given)
-
-
-def test_a_prefix_with_a_hash_tag_is_understood(nodes, store, imported, dynbeat):
-    store(redbeat_key_prefix="{redbeat}:")
-    assert len(halves(nodes, "{redbeat}:")) == 1
-
-    url = f"redis-cluster://127.0.0.1:{nodes[0].port}"
-    assert_imported_once(imported, dynbeat, url, "--key-prefix", "{redbeat}:")
-
-
 def test_a_node_without_the_option_is_refused_and_nothing_is_written(
     nodes, store, command, dynbeat
 ):
@@ -108,28 +77,6 @@ def test_a_node_without_the_option_is_refused_and_nothing_is_written(
         assert result.exit_code == 1
         assert "this is a node of a Redis Cluster: write redis-cluster://" in result.stderr
     assert dynbeat.schedules.count().count == 0
-
-
-def test_another_database_than_0_is_refused(nodes, command):
-    result = command(SOURCE, f"redis-cluster://127.0.0.1:{nodes[0].port}/1")
-
-    assert result.exit_code == 1
-    assert "a cluster has only the database 0" in result.stderr
-
-
-def test_a_single_server_with_the_option_is_refused(own_server, command):
-    result = command(SOURCE, own_server(RedisServer).url, "--cluster")
-
-    assert result.exit_code == 1
-    assert "a single server needs no --cluster" in result.stderr
-
-
-def test_a_cluster_that_does_not_answer_is_named_without_the_password(command):
-    result = command(SOURCE, "redis-cluster://:s3cret@127.0.0.1:1")
-
-    assert result.exit_code == 1
-    assert "127.0.0.1:1" in result.stderr
-    assert "s3cret" not in result.output
 
 
 @pytest.mark.parametrize("scheme", ["redis-sentinel", "sentinel"])

@@ -115,39 +115,9 @@ def test_an_error_of_the_source_does_not_show_the_password(server_url):
     assert "s3cret" not in str(caught.value)
 
 
-def test_an_invalid_url_is_not_shown():
-    with pytest.raises(SourceError) as caught:
-        source_at("oracle://user:s3cret@host/app")
-
-    assert "s3cret" not in str(caught.value)
-
-
-def test_a_missing_file_is_not_created(tmp_path):
-    with pytest.raises(SourceError, match="there is no file"):
-        source_at(f"sqlite:///{tmp_path / 'db.sqlite3'}")
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_database_without_the_tables_names_them(sqlite_url):
     with application(sqlite_url) as dynbeat:
         dynbeat.context.prepare()
 
     with pytest.raises(SourceError, match="has no table 'django_celery_beat_periodictask'"):
         source_at(sqlite_url).count()
-
-
-def test_postgresql_counts_the_rows_that_an_import_has_written(postgresql_url, clock):
-    # Without statistics, each batch would read all schedules of the owner.
-    converted = Converted(task="t", trigger=Every(300))
-    found = [
-        ForeignEntry(name=f"n{number}", described="", row={}, converted=converted)
-        for number in range(1_000)
-    ]
-    statement = text("SELECT reltuples FROM pg_class WHERE relname = 'dynbeat_schedule'")
-    with application(postgresql_url, clock=clock) as dynbeat:
-        importer = Importer(dynbeat.context, "test", lambda _found: "", dry_run=False)
-
-        importer.write(found)
-
-        with dynbeat.context.database.engine.connect() as connection:
-            assert connection.scalar(statement) == 1_000

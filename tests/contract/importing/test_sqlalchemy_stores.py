@@ -3,7 +3,6 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import create_engine, text
 
 from celery_dynbeat import Cron, Every, Once, Solar
 from celery_dynbeat.importing.table_rows import (
@@ -112,15 +111,3 @@ def test_the_scheduler_writes_naive_instants_in_the_zone_of_the_application(sqli
         (page,) = source.pages()
 
     assert page[0].converted.progress.last_run_at == datetime(2026, 11, 21, 9, tzinfo=UTC)
-
-
-def test_a_row_whose_schedule_was_deleted_is_refused(sqlite_url, imported):
-    write_store(NEW, ROWS[:1], sqlite_url)
-    engine = create_engine(sqlite_url)
-    with engine.begin() as connection:
-        connection.execute(text("DELETE FROM celery_intervalschedule"))
-    engine.dispose()
-
-    shown = imported(NEW, sqlite_url, status=1)
-
-    assert shown["interval"]["reason"].startswith("it has no schedule")
