@@ -5,8 +5,6 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import Once
-from celery_dynbeat.broker import outages
 from celery_dynbeat.process.left_out import RETRY_AFTER
 from celery_dynbeat.store import alerts
 from tests.support.applications import MINUTELY, execute
@@ -36,35 +34,6 @@ def test_a_failing_schedule_is_an_alert_until_a_run_succeeds(alerting, clock, re
     assert [(name, event.owner, event.schedule) for name, event in reported] == [
         ("alert_opened", "user:42", "digest"),
         ("alert_recovered", "user:42", "digest"),
-    ]
-
-
-def test_a_failure_counts_from_the_number_that_the_setting_names(alerting, clock):
-    each = alerting(alert_after_failures=2)
-    each.mine.create("digest", task="t", trigger=MINUTELY)
-    clock.advance(MINUTE)
-    each.run(succeeds=False)
-    each.check()
-    assert each.open == []
-
-    each.run(succeeds=False)
-    each.check()
-
-    assert each.open == [("failing", "digest")]
-
-
-def test_an_alert_of_a_finished_one_off_ends_and_does_not_open_again(alerting, clock):
-    each = alerting()
-    each.mine.create("once", task="t", trigger=Once.after(MINUTE))
-    clock.advance(MINUTE)
-    each.run(succeeds=False)
-    each.check_and_send()
-    for _ in range(3):
-        each.check_and_send()
-
-    assert each.open == []
-    assert [title.partition("] ")[2] for title in each.servers.titles] == [
-        "once of user:42 is failing"
     ]
 
 
@@ -101,15 +70,6 @@ def test_a_schedule_that_still_fails_after_a_pause_and_a_resume_is_an_alert_agai
     each.check()
 
     assert each.open == [("failing", "digest")]
-
-
-def test_a_pause_by_a_caller_is_no_alert(alerting):
-    each = alerting()
-    each.mine.create("digest", task="t", trigger=MINUTELY)
-    each.mine.pause("digest", reason="on holiday")
-    each.check()
-
-    assert each.open == []
 
 
 def test_a_quarantined_schedule_is_stopped_until_an_edit(alerting):
@@ -161,23 +121,6 @@ def test_a_run_that_no_worker_starts_is_late(alerting, clock):
     assert each.open == []
 
 
-def test_the_runs_of_one_schedule_hide_no_other_late_schedule(alerting, clock, monkeypatch):
-    monkeypatch.setattr(alerts, "LIMIT", 2)
-    each = alerting(alert_late_after=2 * MINUTE)
-    for name in ("often", "rare"):
-        each.mine.create(name, task="t", trigger=MINUTELY, overlap="allow")
-    each.mine.update("rare", trigger=timedelta(hours=1))
-    for _ in range(70):
-        clock.advance(MINUTE)
-        each.beat.run_until_idle()
-    clock.advance(3 * MINUTE)
-    each.beat.run_until_idle()
-    each.check()
-    each.check()
-
-    assert sorted(name for kind, name in each.open if kind == "late") == ["often", "rare"]
-
-
 def test_a_run_that_does_not_finish_within_its_time_is_late(alerting, clock):
     each = alerting()
     each.mine.create("digest", task="t", trigger="0 10 * * *", finish_within=5 * MINUTE)
@@ -198,24 +141,6 @@ def test_a_run_that_does_not_finish_within_its_time_is_late(alerting, clock):
     each.check()
 
     assert each.open == []
-
-
-def test_a_late_alert_says_how_long_the_last_runs_waited_and_took(alerting, clock):
-    each = alerting(alert_late_after=MINUTE)
-    each.mine.create("digest", task="t", trigger=MINUTELY, overlap="skip")
-    clock.advance(MINUTE)
-    (run,) = each.send_runs()
-    clock.advance(timedelta(seconds=10))
-    each.worker.start(run)
-    clock.advance(3 * MINUTE)
-    each.worker.finish(run)
-    each.check()
-
-    (alert,) = each.alerts()
-    assert alert.cause == (
-        "due, and not sent; of its last 1 runs, each waited 10 s for a worker and took 3 min"
-        " on average"
-    )
 
 
 def beat_for(each, clock, duration, *, every=MINUTE):
@@ -274,18 +199,6 @@ def test_a_schedule_that_does_not_run_on_purpose_is_not_silent(alerting, clock, 
 
     assert clock.now() > fire_time.fire_at + 20 * MINUTE
     assert each.open == []
-
-
-@each_database
-def test_two_beats_open_an_alert_once(alerting, clock, reported):
-    each = alerting()
-    each.passes.append(each.new_pass())
-    each.mine.create("digest", task="t", trigger=MINUTELY)
-    clock.advance(MINUTE)
-    each.run(succeeds=False)
-    each.check()
-
-    assert len(each.alerts()) == len(reported) == 1
 
 
 @pytest.mark.parametrize("state", ["new", "open"])
@@ -381,18 +294,6 @@ def test_an_end_and_a_report_that_the_database_refuses_delay_no_other(alerting, 
     assert each.servers.titles[1:] == ["[contract] 2 schedules no longer fail"]
 
 
-def test_the_alert_of_a_deleted_schedule_is_gone(alerting, clock):
-    each = alerting()
-    each.mine.create("digest", task="t", trigger=MINUTELY)
-    clock.advance(MINUTE)
-    each.run(succeeds=False)
-    each.check()
-    each.mine.delete("digest")
-    each.check()
-
-    assert each.alerts(only_open=False) == []
-
-
 def test_a_killed_beat_is_an_alert_at_once_until_another_one_starts(alerting):
     each = alerting()
     each.live_for(10 * MINUTE, "b1", "b2", every=MINUTE)
@@ -411,16 +312,6 @@ def test_a_killed_beat_is_an_alert_at_once_until_another_one_starts(alerting):
     assert "b2" not in each.servers.messages[1].body
 
 
-@each_database
-def test_a_beat_with_a_duty_that_fails_can_send(alerting):
-    each = alerting()
-    duty = outages.ReportedOutage("duty", "prune runs", "", "IntegrityError")
-    report = outages.Outages(each.clock.now).report([duty])
-    each.live_for(10 * MINUTE, "b1", every=MINUTE, outages=report)
-
-    assert each.open == []
-
-
 def test_a_beat_whose_broker_is_away_is_stopped(alerting):
     each = alerting()
     each.live_for(10 * MINUTE, "b1", every=MINUTE)
@@ -435,15 +326,3 @@ def test_a_beat_whose_broker_is_away_is_stopped(alerting):
     each.live_for(MINUTE, "b1")
 
     assert each.open == []
-
-
-@pytest.mark.parametrize("owner", ["user:42", "user:43"])
-def test_an_owner_sees_only_its_alerts(alerting, clock, owner):
-    each = alerting()
-    each.mine.create("digest", task="t", trigger=MINUTELY)
-    clock.advance(MINUTE)
-    each.run(succeeds=False)
-    each.check()
-
-    found = each.dynbeat.schedules.for_owner(owner).alerts()
-    assert [alert.schedule for alert in found] == (["digest"] if owner == "user:42" else [])

@@ -44,15 +44,6 @@ def test_a_url_gets_one_message_per_interval(alerting, clock, servers):
     assert len(servers.messages) == 2
 
 
-def test_what_is_over_is_reported_in_the_past(alerting, clock, servers):
-    each = alerting()
-    failing(each, clock, "a")
-    each.run(succeeds=True)
-    each.check_and_send()
-
-    assert servers.titles == ["[contract] a of user:42 failed"]
-
-
 @pytest.mark.usefixtures("at_once")
 def test_a_recovery_does_not_repeat_the_cause_and_says_what_is_still_open(alerting, clock, servers):
     each = alerting()
@@ -86,24 +77,6 @@ def test_a_url_that_refuses_is_tried_again_and_delays_no_other_url(alerting, clo
 
     assert [message.url for message in servers.messages] == ["json://b", "json://a"]
     assert each.alerts()[0].reported_at is not None
-
-
-def test_the_end_is_reported_to_a_url_that_had_the_opening_while_another_refused(
-    alerting, clock, servers
-):
-    each = alerting(alert_urls=["json://a", "json://b"])
-    servers.errors["json://a"] = "refused"
-    failing(each, clock, "s")
-    each.send()
-    each.run(succeeds=True)
-    each.check()
-    servers.errors.clear()
-    clock.advance(6 * MINUTE)
-    each.send()
-
-    of_b = [message.title for message in servers.messages if message.url == "json://b"]
-    assert of_b == ["[contract] s of user:42 is failing", "[contract] s of user:42 failed"]
-    assert each.alerts(only_open=False)[0].reported_at is not None
 
 
 @each_database
@@ -151,19 +124,6 @@ def test_a_url_that_refuses_for_a_day_is_given_up(alerting, clock, servers):
     assert each.alerts()[0].reported_at is not None
 
 
-def test_a_new_alert_is_not_given_up_with_the_old_ones(alerting, clock, servers):
-    each = alerting()
-    servers.errors["json://a"] = "refused"
-    failing(each, clock, "old")
-    each.send()
-    clock.advance(timedelta(days=1))
-    failing(each, clock, "new")
-    each.send()
-
-    reported = {alert.schedule: alert.reported_at is not None for alert in each.alerts()}
-    assert reported == {"old": True, "new": False}
-
-
 @each_database
 def test_only_the_row_of_the_lease_is_written_while_a_url_refuses(
     alerting, clock, servers, executed
@@ -205,28 +165,3 @@ def test_what_changes_while_a_message_is_sent_is_reported_later(alerting, clock,
     titles = ["s of user:42 is failing", "s of user:42 no longer fails", "s of user:42 is failing"]
     expected = titles[:2] if ends else titles
     assert servers.titles == [f"[contract] {title}" for title in expected]
-
-
-def test_a_url_that_was_given_up_is_tried_like_a_new_one_after_a_time_without_alerts(
-    alerting, clock, servers, caplog
-):
-    each = alerting()
-    servers.errors["json://a"] = "refused"
-    failing(each, clock, "old")
-    each.send()
-    clock.advance(timedelta(days=1))
-    each.send()
-    each.mine.delete("old")
-    each.check_and_send()
-
-    servers.errors["json://a"] = "refused again"
-    failing(each, clock, "new")
-    clock.advance(5 * MINUTE)
-    each.send()
-
-    delayed = [one for one in caplog.records if getattr(one, "event", "") == "alert_delayed"]
-    assert [one.args[1] for one in delayed] == ["refused", "refused again"]
-    clock.advance(timedelta(seconds=12))
-    servers.errors.clear()
-    each.send()
-    assert servers.titles[-1] == "[contract] new of user:42 is failing"

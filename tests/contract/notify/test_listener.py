@@ -2,10 +2,8 @@
 
 import threading
 
-import psycopg
 import pytest
 from sqlalchemy import create_engine, event, func, make_url, select
-from sqlalchemy.pool import NullPool
 
 from celery_dynbeat import db
 from celery_dynbeat.db import TableNames
@@ -80,23 +78,6 @@ def test_with_several_hosts_and_the_first_unreachable(postgresql_url):
     assert receives_a_change(Database(multi_host(postgresql_url)))
 
 
-def test_with_the_host_in_connect_args(postgresql_url):
-    at = make_url(postgresql_url)
-    where = {"host": at.host, "port": at.port}
-    engine = create_engine(at.set(host="nowhere.invalid", port=1), connect_args=where)
-    assert receives_a_change(Database(engine=engine))
-
-
-def test_with_a_creator(postgresql_url):
-    at = make_url(postgresql_url)
-
-    def connect():
-        return psycopg.connect(host=at.host, port=at.port, user=at.username, dbname=at.database)
-
-    engine = create_engine("postgresql+psycopg://", creator=connect, poolclass=NullPool)
-    assert receives_a_change(Database(engine=engine))
-
-
 def test_with_a_password_from_do_connect(postgresql_url):
     at = make_url(postgresql_url)
     engine = create_engine(at.set(username="nobody"))
@@ -116,17 +97,6 @@ def test_the_listener_uses_no_connection_of_the_pool(postgresql_url):
         with engine.connect() as connection:
             assert connection.scalar(select(1)) == 1
     engine.dispose()
-
-
-def test_the_check_of_another_listener_does_not_wake(postgresql_url):
-    database = Database(postgresql_url)
-    with Wakes(database) as first:
-        wait_until(lambda: first.count == 1, within=15)
-        with Wakes(database) as second:
-            wait_until(lambda: second.count == 1, within=15)
-        database.run(lambda session: session.execute(select(notify())))
-        wait_until(lambda: first.count == 2, within=5)
-    database.dispose()
 
 
 def test_with_an_engine_on_another_driver(postgresql_url):

@@ -99,14 +99,6 @@ def test_of_two_first_beats_of_two_applications_one_is_refused(database_url, tab
     assert recorded(tables) == "shop"
 
 
-@each_database
-def test_names_are_case_sensitive(tables):
-    check_application(tables, "shop")
-
-    with pytest.raises(ConfigurationError):
-        check_application(tables, "Shop")
-
-
 @pytest.mark.parametrize("main", [None, "", "__main__"])
 def test_a_beat_without_a_name_warns_and_is_refused_after_one_with_a_name(
     database_url, caplog, main
@@ -141,14 +133,6 @@ def test_a_beat_of_another_application_changes_no_row(database_url):
             start_beat(billing)
 
         assert [info.name for info in shop.schedules.list()] == ["restock"]
-
-
-def test_applications_that_share_their_tasks_use_one_name(database_url):
-    for main in ("shop", "billing"):
-        with application(database_url, main=main, application="suite") as dynbeat:
-            start_beat(dynbeat)
-
-            assert recorded(dynbeat.context.database) == "suite"
 
 
 @pytest.mark.empty_database
@@ -194,17 +178,6 @@ def test_a_process_of_another_application_works_and_warns_once(database_url, cap
             assert words in warnings[0].getMessage()
 
 
-@pytest.mark.parametrize("main", ["shop", None])
-def test_a_process_with_the_same_name_or_without_a_name_does_not_warn(database_url, caplog, main):
-    with application(database_url, main=main) as dynbeat:
-        dynbeat.context.prepare_tables()
-        check_application(dynbeat.context.database, "shop")
-
-        assert not dynbeat.schedules.list()
-
-        assert "application_differs" not in map(event_of, caplog.records)
-
-
 def test_status_names_both_applications(dynbeat, tables):
     check_application(tables, "shop")
 
@@ -238,18 +211,3 @@ def test_the_command_renames_the_application(dynbeat, tables):
     check_application(tables, "contract")
     with pytest.raises(ConfigurationError):
         check_application(tables, "shop")
-
-
-@pytest.mark.parametrize("name", ["", " shop", "a\nb", "x" * 256])
-def test_an_invalid_name_is_rejected_and_not_recorded(dynbeat, tables, name):
-    assert shown(dynbeat, name)[0] == 2
-    assert recorded(tables) is None
-
-
-@pytest.mark.empty_database
-def test_without_tables_the_command_names_the_fix(database_url):
-    with application(database_url) as dynbeat:
-        exit_status, output = shown(dynbeat, "shop")
-
-    assert exit_status == 1
-    assert "dynbeat schema upgrade" in output

@@ -1,18 +1,15 @@
 """failing_since: since when the ended runs of a schedule fail."""
 
 from datetime import timedelta
-from functools import partial
 
 import pytest
 from sqlalchemy import create_engine, select, update
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.db.models import RUNS, Run, Schedule
+from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.signals import schedule_recovered
-from celery_dynbeat.store import runs
 from celery_dynbeat.store.schedules import failing
 from celery_dynbeat.worker import outcome_recorder
 from celery_dynbeat.worker.outcomes import Outcome, apply_outcome
@@ -74,17 +71,6 @@ def test_a_schedule_fails_since_the_first_of_its_last_failures(mine, clock, begi
     assert mine.list(state="failing") == []
 
 
-def test_an_edit_a_pause_and_a_revoked_run_do_not_end_a_failure(mine, clock, begin, worker):
-    worker.finish(begin(), Status.FAILED)
-    first = clock.now()
-    mine.update("n", task="other")
-    mine.pause("n")
-    mine.resume("n")
-    worker.finish(begin(), Status.REVOKED)
-
-    assert mine.get("n").failing_since == first
-
-
 def test_a_lost_run_fails_until_its_worker_reports_that_it_succeeded(
     mine, clock, beat, begin, succeed
 ):
@@ -125,30 +111,6 @@ def test_an_outcome_that_is_written_late_does_not_hide_a_later_one(mine, clock, 
     assert mine.get("n").failing_since is None
 
 
-def test_a_manual_run_that_succeeds_ends_a_failure(mine, clock, beat, sent, begin, worker, succeed):
-    worker.finish(begin(), Status.FAILED)
-    clock.advance(timedelta(seconds=1))
-    mine.run_now("n")
-    beat.run_until_idle()
-    assert sent[-1].run_id == mine.runs(origin="manual")[0].id
-    worker.start(sent[-1])
-
-    succeed(sent[-1])
-
-    assert mine.get("n").failing_since is None
-
-
-def test_a_run_that_no_broker_accepts_fails_its_schedule(dynbeat, mine, clock, beat):
-    mine.create("n", task="t", trigger=MINUTELY)
-    run = mine.run_now("n")
-    fail = partial(runs.mark_unpublishable, run_id=run.id, now=clock.now(), error="x")
-
-    dynbeat.context.database.run(fail)
-    beat.run_until_idle()
-
-    assert mine.get("n").failing_since == clock.now()
-
-
 @each_database
 def test_a_missed_update_is_corrected_at_the_next_end(dynbeat, mine, clock, begin, worker):
     worker.finish(begin(), Status.FAILED)
@@ -177,17 +139,6 @@ def test_a_success_before_the_next_failure_is_reported(mine, clock, beat, begin,
 
     assert [event.failing_since for event in recovered] == [first]
     assert mine.get("n").failing_since == clock.now()
-
-
-def test_beat_corrects_a_recovered_schedule_at_its_next_poll(
-    dynbeat, mine, clock, beat, begin, worker
-):
-    worker.finish(begin(), Status.FAILED)
-    worker.finish(begin())
-    clock.advance(dynbeat.context.settings.poll_interval)
-    beat.tick()
-
-    assert mine.get("n").failing_since is None
 
 
 @pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
@@ -281,42 +232,6 @@ def test_a_success_that_is_written_during_the_correction_is_not_lost(
     assert mine.get("n").failing_since is None
 
 
-@each_database
-def test_many_schedules_that_recovered_while_beat_was_down_are_corrected_at_once(
-    mine, clock, dynbeat, beat
-):
-    count = 3 * failing.MAX_DEFERRED + 1
-    ended_at = clock.now()
-    made = mine.create_many(
-        {"name": f"n{number}", "task": "t", "trigger": timedelta(days=1)} for number in range(count)
-    )
-    ended = {
-        "owner": "user:42",
-        "task": "t",
-        "fire_at": ended_at,
-        "status": "succeeded",
-        "started_at": ended_at,
-        "finished_at": ended_at,
-        "attempt": 1,
-        "created_at": ended_at,
-        "origin": "schedule",
-        "retry_at": ended_at,
-    }
-    rows = [
-        {**ended, "id": new_run_id(ended_at), "schedule_id": each.id, "name": each.name}
-        for each in made
-    ]
-    with dynbeat.context.database.engine.begin() as connection:
-        connection.execute(RUNS.insert(), rows)
-        connection.execute(update(Schedule).values(failing_since=ended_at - MINUTE))
-    # Longer ago than a poll looks back.
-    clock.advance(SILENCE)
-
-    beat.run_until_idle()
-
-    assert mine.count(state="failing").count == 0
-
-
 def test_a_failure_whose_correction_failed_is_corrected_with_the_next_try(
     mine, begin, worker, monkeypatch
 ):
@@ -334,17 +249,3 @@ def test_a_failure_whose_correction_failed_is_corrected_with_the_next_try(
     worker.finish(run, Status.FAILED)
 
     wait_until(lambda: mine.get("n").failing_since is not None, within=20)
-
-
-@each_database
-def test_a_search_for_recent_ends_leaves_the_older_ones(clock, dynbeat, begin, worker):
-    worker.finish(begin(), Status.FAILED)
-    old = clock.now()
-    dynbeat.context.database.run(lambda session: session.execute(update(Run).values(retry_at=old)))
-    clock.advance(MINUTE)
-
-    def found(since):
-        read = partial(failing.deferred, now=clock.now(), limit=10, since=since)
-        return len(dynbeat.context.database.read_in_transaction(read))
-
-    assert (found(None), found(old - MINUTE), found(old)) == (1, 1, 0)

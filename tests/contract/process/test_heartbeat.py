@@ -1,6 +1,5 @@
 """The row of a node follows what its process reports."""
 
-import logging
 from datetime import timedelta
 
 import pytest
@@ -9,8 +8,7 @@ from sqlalchemy import select
 from celery_dynbeat import DatabaseScheduler
 from celery_dynbeat.db.models import Node, NodeKind
 from celery_dynbeat.process.heartbeat import HeartbeatWriter
-from tests.support.applications import application, execute
-from tests.support.servers.machine import free_port
+from tests.support.applications import execute
 from tests.support.suites import each_database
 
 QUEUES = {"queues": '["a"]', "tasks": '["t"]'}
@@ -37,12 +35,6 @@ def names(dynbeat):
     """Return a function that reads the queues and the tasks of the node."""
     columns = select(Node.queues, Node.tasks)
     return lambda: dynbeat.context.database.read(lambda session: session.execute(columns).one())
-
-
-def test_the_names_are_written_at_registration(writer, names):
-    writer.beat(**QUEUES)
-
-    assert names() == ('["a"]', '["t"]')
 
 
 def test_a_change_of_the_names_is_written(writer, names):
@@ -77,18 +69,6 @@ def test_a_change_that_was_not_written_is_written_by_the_next_heartbeat(dynbeat,
     writer.beat(queues='["b"]', tasks='["t"]')
 
     assert names() == ('["b"]', '["t"]')
-
-
-@pytest.mark.parametrize("driver", ["postgresql+psycopg", "mysql+pymysql"])
-def test_the_log_of_a_heartbeat_that_was_not_written_has_the_reason(driver, caplog):
-    caplog.set_level(logging.WARNING)
-    with application(f"{driver}://u:s3cret@127.0.0.1:{free_port()}/d") as dynbeat:
-        writer_of(dynbeat).beat()
-
-    (record,) = [each for each in caplog.records if each.event == "heartbeat_failed"]
-    assert "OperationalError: " in record.getMessage()
-    assert "127.0.0.1" in record.getMessage()
-    assert "s3cret" not in caplog.text
 
 
 def test_the_row_of_a_beat_says_when_it_stopped(dynbeat, clock):

@@ -5,7 +5,6 @@ from datetime import timedelta
 import pytest
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import signals
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, execute
@@ -86,28 +85,6 @@ def test_a_failed_run_is_reported_with_its_error(mine, clock, working, received)
     assert (failed.status, failed.error) == ("failed", "KeyError: 'negative'")
 
 
-def test_a_receiver_can_select_a_task(mine, clock, working):
-    @working._context.app.task(name="other", shared=False)
-    def other():
-        raise ValueError
-
-    failures = []
-
-    def receive(event, **_):
-        failures.append(event.task)
-
-    mine.create("a", task="root", trigger=MINUTELY, args=[-1])
-    mine.create("b", task="other", trigger=MINUTELY)
-    signals.run_failed.connect(receive, sender="root")
-    try:
-        clock.advance(MINUTE)
-        working.run_until_idle()
-    finally:
-        signals.run_failed.disconnect(receive, sender="root")
-
-    assert failures == ["root"]
-
-
 def test_the_first_success_after_failures_is_reported(mine, clock, working, received):
     mine.create("n", task="root", trigger=MINUTELY, args=[-1])
     clock.advance(MINUTE)
@@ -186,14 +163,6 @@ def test_holds_are_reported_after_the_commit_of_the_caller(dynbeat, mine, receiv
     ]
 
 
-def test_a_hold_that_is_rolled_back_is_not_reported(dynbeat, mine, received):
-    with Session(dynbeat.context.database.engine) as session:
-        mine.bound(session=session).hold(reason="holiday")
-        session.rollback()
-
-    assert received == []
-
-
 def test_a_hold_in_a_session_that_was_closed_is_not_reported_later(dynbeat, mine, received):
     with Session(dynbeat.context.database.engine) as session:
         mine.bound(session=session).hold(reason="closed")
@@ -202,14 +171,3 @@ def test_a_hold_in_a_session_that_was_closed_is_not_reported_later(dynbeat, mine
         session.commit()
 
     assert [event.reason for event in of(received, "hold_started")] == ["kept"]
-
-
-def test_pruned_history_is_reported(mine, clock, working, received):
-    mine.create("n", task="root", trigger=MINUTELY, args=[4], max_runs=1)
-    clock.advance(MINUTE)
-    working.run_until_idle()
-    clock.advance(timedelta(days=60))
-    working.run_until_idle()
-
-    pruned = [(event.table, event.count) for event in of(received, "history_pruned")]
-    assert ("run", 1) in pruned
