@@ -1,7 +1,9 @@
 """``celery beat`` and ``celery worker -B``."""
 
 import os
+import re
 import signal
+import urllib.request
 from datetime import timedelta
 
 import pytest
@@ -139,21 +141,6 @@ def test_a_beat_of_another_application_refuses_to_start_and_writes_nothing(redis
     assert entries(redis_site) == before
 
 
-def test_a_beat_without_tables_ends_with_the_command_to_run_and_a_short_log(
-    site_folder, sqlite_url, broker_file_url
-):
-    settings = {"dynbeat_create_tables": False}
-    with site(site_folder, database_url=sqlite_url, broker_url=broker_file_url, **settings) as made:
-        beat = made.beat()
-
-        assert beat.wait(within=20) == 1
-
-        lines = beat.text.splitlines()
-        assert "run `celery -A your_app dynbeat schema upgrade`" in lines[-1]
-        # Two tracebacks: one in Celery's log record, one from Python.
-        assert len(lines) < 150
-
-
 def test_an_application_without_dynbeat_gets_an_error_with_the_fix(file_site):
     beat = file_site.beat(**{BARE_VARIABLE: "1"})
 
@@ -173,3 +160,13 @@ def test_beat_waits_for_a_broker_that_starts_later(own_server, site_folder, sqli
 
         beat.wait_for_log("beat works again")
         made.wait_for_run("waiting", "sent")
+
+
+def test_a_beat_serves_its_metrics(file_site):
+    file_site.config["dynbeat_metrics"] = 0
+    beat = file_site.beat().wait_for_log("metrics exported on")
+
+    url = re.search(r"metrics exported on (http://[\d.:]+/metrics)", beat.text)[1]
+    # A literal address: only the beat of this test is queried.
+    with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310
+        assert b"dynbeat_last_successful_pass_age_seconds" in answer.read()

@@ -1,16 +1,17 @@
 """The FastAPI example over HTTP, with a real beat and a real worker."""
 
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from urllib.parse import quote
 
 import pytest
 
-from tests.support.example_sites import EXAMPLES, running_example
-from tests.support.fastapi_example import user_of
+from tests.support.example_sites import EXAMPLES, PASSWORDS, running_example
 from tests.support.waiting import wait_until
 
 MINUTE = {"kind": "every", "minutes": 1}
@@ -23,6 +24,16 @@ pytestmark = pytest.mark.slow
 def example(tmp_path_factory):
     with running_example("fastapi", tmp_path_factory.mktemp("fastapi")) as site:
         yield site
+
+
+@contextmanager
+def user_of(site, name):
+    """Yield a client with the session of the user, which sends its token."""
+    with site.client() as client:
+        page = client.post("/login", data={"name": name, "password": PASSWORDS[name]})
+        token = re.search(r'name="csrf-token" content="([^"]+)"', page.text)
+        client.headers["X-CSRF-Token"] = token[1]
+        yield client
 
 
 @pytest.fixture

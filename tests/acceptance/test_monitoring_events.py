@@ -55,17 +55,6 @@ def test_a_refused_run_has_ended_for_monitors(redis_site):
     assert redis_site.event_log.starts(run.id) == []
 
 
-def test_without_events_nothing_is_sent(redis_site):
-    run = cancelled_run(redis_site)
-    with monitor(redis_site) as state_of:
-        worker = redis_site.worker(pool="threads").wait_for_log(
-            f"run {run.id} refused: it has ended as revoked (schedule 'cancelled' of owner"
-        )
-        worker.terminate()
-
-        assert state_of(run.id) is None
-
-
 def test_a_deferred_run_is_shown_as_a_retry_and_then_succeeds(redis_site, postgresql_url):
     redis_site.constants["celery_dynbeat.worker.task_guard.DEFER_SECONDS"] = 2
     with Proxy(make_url(postgresql_url).port) as proxy, monitor(redis_site) as state_of:

@@ -186,43 +186,6 @@ def test_a_method_that_swallows_the_error_of_a_refused_queue_stalls_no_pass(app)
     assert list(published.delayed) == [batch[1].run_id]
 
 
-@pytest.mark.parametrize("app", ["amqp_url"], indirect=True)
-def test_a_queue_that_the_broker_refuses_to_a_method_delays_no_other_queue_of_its_task(app):
-    with app.connection_for_write() as connection:
-        connection.default_channel.queue_declare("moved", durable=False, auto_delete=False)
-    batch = [
-        run(0, "faithful"),
-        run(1, "faithful", queue="moved"),
-        run(2, "faithful"),
-        run(3, "plain"),
-    ]
-
-    published = publish(app, batch)
-
-    assert set(published.sent) == {batch[n].run_id for n in (0, 2, 3)}
-    assert list(published.delayed) == [batch[1].run_id]
-
-
-def test_a_missing_exchange_for_delays_delays_only_runs_with_a_countdown(amqp_url):
-    topic = Exchange("celery", type="topic")
-    queue = Queue("celery", topic, routing_key="celery", queue_arguments={"x-queue-type": "quorum"})
-    for app in application(
-        amqp_url,
-        task_queues=[queue],
-        task_default_exchange="celery",
-        task_default_exchange_type="topic",
-    ):
-        batch = [run(0, "plain", countdown=HOUR), run(1, "plain"), run(2, "faithful")]
-        publisher = Publisher(app, now=lambda: NOW)
-        published = publisher.publish(batch)
-
-        assert set(published.sent) == {batch[1].run_id, batch[2].run_id}
-        assert list(published.delayed) == [batch[0].run_id]
-        assert publisher.outage_delay()(batch[1]) is None
-        assert publisher.outage_delay()(batch[0]) is not None
-        publisher.close()
-
-
 def test_the_broker_delays_a_countdown_for_a_quorum_queue(quorum_app):
     batch = [run(0, "plain", countdown=HOUR), run(1, "faithful", countdown=HOUR)]
 

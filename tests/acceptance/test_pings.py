@@ -31,28 +31,6 @@ def create(site, sink, name):
     execute(site.dynbeat, "UPDATE dynbeat_schedule SET ping_url = :url", url=f"{sink.url}/{SECRET}")
 
 
-def test_pings_of_a_pool_whose_processes_end_with_each_task(pinging_site, sink):
-    worker = pinging_site.worker("--max-tasks-per-child", "1", "-l", "DEBUG")
-    worker.wait_for_log("ready.")
-    for name in ("record", "retry", "fail", "leave"):
-        create(pinging_site, sink, name)
-
-    statuses = {"record": "succeeded", "retry": "succeeded", "fail": "failed", "leave": "failed"}
-    runs = {name: pinging_site.wait_for_run(name, end).id for name, end in statuses.items()}
-
-    sink.wait_for(8)
-    assert {name: sink.paths(run_id) for name, run_id in runs.items()} == {
-        "record": [f"/{SECRET}/start", f"/{SECRET}"],
-        # One start and one success for two attempts.
-        "retry": [f"/{SECRET}/start", f"/{SECRET}"],
-        "fail": [f"/{SECRET}/start", f"/{SECRET}/fail"],
-        # The main process reports for a process that died.
-        "leave": [f"/{SECRET}/start", f"/{SECRET}/fail"],
-    }
-    assert {each.body for each in sink.requests} == {"", "ValueError", "WorkerLostError"}
-    assert SECRET not in worker.text
-
-
 def test_a_task_ends_while_its_monitor_hangs(pinging_site, sink):
     sink.gate.clear()
     worker = pinging_site.worker("--max-tasks-per-child", "1")

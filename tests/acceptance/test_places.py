@@ -1,6 +1,5 @@
 """The limit on the runs of an owner, with a real worker, and beats that die."""
 
-from datetime import timedelta
 from itertools import pairwise
 
 from celery_dynbeat import Once
@@ -36,22 +35,3 @@ def test_a_killed_beat_neither_loses_nor_exceeds_the_place_of_an_owner(redis_sit
     for earlier, later in pairwise(runs):
         assert earlier.finished_at <= later.started_at
     assert len(redis_site.event_log.starts()) == 6
-
-
-def test_the_slot_of_a_run_whose_worker_died_is_free_again(redis_site):
-    redis_site.config["dynbeat_owner_limits"] = {OWNER: {"max_running": 1}}
-    redis_site.config["dynbeat_node_timeout"] = 10
-    redis_site.beat()
-    killed = redis_site.worker("-Q", "first", name="w1@test")
-    killed.wait_for_log("ready.")
-    held = {"task": "probe.hold", "kwargs": {"gate": "/nowhere"}, "options": {"queue": "first"}}
-    redis_site.mine.create("held", trigger=Once.after(timedelta(seconds=1)), **held)
-    redis_site.wait_for_run("held", "running")
-    redis_site.mine.create("next", task="probe.record", trigger=Once.after(timedelta(seconds=1)))
-    redis_site.wait_for_run("next", "pending")
-
-    killed.kill()
-    redis_site.worker(name="w2@test")
-
-    redis_site.wait_for_run("held", "lost", within=40)
-    redis_site.wait_for_run("next", "succeeded")

@@ -21,7 +21,6 @@ DAY, SECOND = timedelta(days=1), timedelta(seconds=1)
 NONE = "^$"
 #: Bytes, more than the test's RabbitMQ accepts.
 TOO_LARGE = 4_500_000
-CENTURY = 100 * 365 * DAY
 
 
 class Installation:
@@ -148,19 +147,6 @@ def test_a_missing_right_to_one_exchange_delays_only_its_runs(on_rabbitmq, grant
     assert on_rabbitmq.reported() == [("queue", "t")]
 
 
-def test_a_refused_queue_is_retried_with_a_growing_pause(on_rabbitmq, channel):
-    channel.queue_declare("moved", durable=False, auto_delete=False)
-    on_rabbitmq.create("moved", 3)
-    on_rabbitmq.after(DAY)
-    outage = on_rabbitmq.publisher.outages._open[outages.Scope(outages.Kind.QUEUE, "moved")]
-
-    for _ in range(60):
-        on_rabbitmq.after(2 * SECOND)
-
-    # At 0, 2, 4, 8, 16, 32, 62 and 92 s.
-    assert outage.tries == 8
-
-
 def test_a_message_that_is_too_large_is_isolated_from_the_others(on_rabbitmq, channel):
     good = on_rabbitmq.create(number=20)
     bad = on_rabbitmq.create(args=["x" * TOO_LARGE])
@@ -197,18 +183,6 @@ def test_a_run_fails_if_the_exchange_of_its_row_stays_missing(on_rabbitmq):
     assert on_rabbitmq.statuses([bad]) == {"failed"}
 
 
-def test_an_exchange_that_is_declared_in_time_gets_its_runs(on_rabbitmq, channel):
-    exchange = {"exchange": "late", "routing_key": "x"}
-    names = on_rabbitmq.create(options=exchange)
-    on_rabbitmq.after(DAY)
-    assert on_rabbitmq.statuses(names) == {"pending"}
-
-    channel.exchange_declare("late", "direct")
-    on_rabbitmq.after(outages.MAX_PAUSE)
-
-    assert on_rabbitmq.statuses(names) == {"sent"}
-
-
 def test_a_queue_that_is_full_delays_its_runs_and_is_reported(on_rabbitmq):
     limited = {"x-max-length": 2, "x-overflow": "reject-publish"}
     on_rabbitmq.app.conf.task_queues = [Queue("celery"), Queue("full", queue_arguments=limited)]
@@ -219,17 +193,6 @@ def test_a_queue_that_is_full_delays_its_runs_and_is_reported(on_rabbitmq):
     assert on_rabbitmq.statuses(good) == {"sent"}
     assert on_rabbitmq.statuses(bad) == {"sent", "pending"}
     assert on_rabbitmq.reported() == [("queue", "full")]
-
-
-def test_rabbitmq_accepts_a_message_that_expires_in_a_hundred_years(on_rabbitmq, channel):
-    names = on_rabbitmq.create(expires_after=CENTURY)
-
-    on_rabbitmq.after(DAY)
-
-    assert on_rabbitmq.statuses(names) == {"sent"}
-    message = channel.basic_get("celery")
-    assert int(message.properties["expiration"]) < 2**32
-    assert message.headers["dynbeat_expires_at"] > "2126"
 
 
 def test_a_redis_key_that_is_not_a_list_delays_only_the_runs_of_its_queue(on_redis, redis_url):
@@ -247,22 +210,3 @@ def test_a_redis_key_that_is_not_a_list_delays_only_the_runs_of_its_queue(on_red
         assert client.llen("taken") == len(bad)
     assert on_redis.statuses(bad) == {"sent"}
     assert on_redis.errors(bad) == {None}
-
-
-def test_a_missing_right_to_one_redis_queue_delays_only_its_runs(sqlite_url, redis_url):
-    with redis.Redis.from_url(redis_url) as client, contextlib.ExitStack() as stack:
-        rights = {"enabled": True, "passwords": ["+pw"], "keys": ["celery*", "_kombu*", "unacked*"]}
-        client.acl_setuser("limited", **rights, channels=["*"], categories=["+@all"])
-        stack.callback(client.acl_deluser, "limited")
-        url = redis_url.replace("redis://", "redis://limited:pw@")
-        made = stack.enter_context(contextlib.closing(Installation(sqlite_url, url)))
-        bad, good = made.create("secret", 3), made.create(number=3)
-
-        made.after(DAY)
-        assert made.statuses(good) == {"sent"}
-        assert made.statuses(bad) == {"pending"}
-        client.acl_setuser("limited", **{**rights, "keys": ["*"]}, categories=["+@all"])
-        made.after(2 * SECOND)
-
-        assert made.statuses(bad) == {"sent"}
-        assert made.errors(bad) == {None}

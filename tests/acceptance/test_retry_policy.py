@@ -1,7 +1,5 @@
 """A real beat and worker start failed runs again by the retry policy of their schedule."""
 
-from datetime import UTC, datetime
-
 from celery_dynbeat import Retry
 from tests.support.waiting import wait_until
 
@@ -28,20 +26,3 @@ def test_a_run_whose_pool_process_is_killed_starts_again(running):
 
     assert (run.attempt, run.error) == (2, None)
     assert len(running.event_log.starts(run.id)) == 2
-
-
-def test_a_retry_is_due_while_beat_and_worker_are_killed(redis_site):
-    beat, worker = redis_site.beat(), redis_site.worker()
-    redis_site.create_once("fail", retry=Retry(max_retries=1, backoff=2))
-    run = redis_site.wait_for_run("fail", "retrying")
-
-    beat.kill()
-    worker.kill()
-    wait_until(lambda: datetime.now(UTC) > run.retry_at, within=10)
-    assert redis_site.wait_for_run("fail", "retrying") == run
-    redis_site.beat()
-    redis_site.worker(name="w2@test")
-
-    after = redis_site.wait_for_run("fail", "failed")
-    assert (after.id, after.attempt, after.worker) == (run.id, 2, "w2@test")
-    assert len(redis_site.event_log.starts(run.id)) == 2

@@ -1,6 +1,5 @@
 """Several beats share a burst, and a beat is killed."""
 
-import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
@@ -40,16 +39,3 @@ def test_several_beats_start_each_run_of_a_burst_once(redis_site):
     each_started_once(redis_site, BURST, within=60)
 
     assert sum("runs dispatched" in beat.text for beat in running) >= 2
-
-
-def test_another_beat_sends_the_fire_times_after_a_beat_is_killed(redis_site):
-    killed, left = redis_site.beat(), redis_site.beat()
-    for beat in (killed, left):
-        beat.wait_for_log("beat started")
-
-    killed.kill()
-    redis_site.mine.create("after", task="probe.record", trigger=Once.after(timedelta(seconds=0.5)))
-
-    began = time.monotonic()
-    redis_site.wait_for_run("after", "sent")
-    assert time.monotonic() - began < 4

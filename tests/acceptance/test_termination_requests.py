@@ -108,11 +108,6 @@ def test_a_missing_right_on_rabbitmq_is_named(amqp_url, restricted_url):
     assert "write permission" in refusal
 
 
-def test_workers_without_remote_control_on_rabbitmq_are_named(amqp_url):
-    with publisher(amqp_url) as made:
-        assert "worker_enable_remote_control" in refusal_of(made)
-
-
 def test_a_missing_right_on_redis_is_named(own_server):
     server = own_server(RedisServer)
     with redis.Redis.from_url(server.url) as client:

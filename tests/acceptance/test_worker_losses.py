@@ -5,8 +5,6 @@ import signal
 from datetime import timedelta
 
 from celery_dynbeat import Once
-from tests.support.servers import PostgreSQLServer
-from tests.support.sites import site
 from tests.support.waiting import wait_until
 
 
@@ -36,28 +34,6 @@ def test_a_new_worker_of_the_same_name_starts_the_run_again_at_once(rabbitmq_sit
     assert (after.id, after.attempt, after.worker) == (run.id, 2, run.worker)
     assert len(rabbitmq_site.event_log.starts(run.id)) == 2
     assert "deferred" not in successor.text
-
-
-def test_the_outcome_is_stored_after_the_database_is_reachable_again(
-    own_server, site_folder, redis_url
-):
-    server = own_server(PostgreSQLServer)
-    with site(site_folder, database_url=server.url, broker_url=redis_url) as running:
-        running.config["dynbeat_node_timeout"] = 600
-        beat = running.beat().wait_for_log("beat started")
-        worker = running.worker().wait_for_log("ready.")
-        run, gate = hold(running)
-
-        server.kill()
-        gate.touch()
-        worker.wait_for_log("buffered until the database is reachable")
-        beat.wait_for_log("pass failed")
-        server.start()
-
-        assert running.wait_for_run("held", "succeeded", within=30).id == run.id
-        running.mine.create("next", task="probe.record", trigger=Once.after(timedelta(seconds=1)))
-        running.wait_for_run("next", "succeeded", within=30)
-        assert (beat.exit_status, worker.exit_status) == (None, None)
 
 
 def test_a_worker_that_stops_deregisters(redis_site):

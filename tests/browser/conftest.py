@@ -18,8 +18,6 @@ from tests.support.sites import site
 
 # Not a Redis database that other tests use.
 REDIS_DATABASE = 2
-ALLOWED = ".*@example.com"
-ALICE = "alice@example.com"
 
 
 @pytest.fixture(scope="module")

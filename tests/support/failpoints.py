@@ -1,37 +1,19 @@
-"""Schedulers that crash, wait or count at a point that the environment names.
-
-A crash and a wait happen only once.
-"""
+"""Schedulers that wait once, or count, at a point that the environment names."""
 
 import os
-import signal
 from pathlib import Path
 from typing import Any
 
 from celery_dynbeat.beat.scheduler import DatabaseScheduler
 from tests.support.waiting import wait_until
 
-POINT_VARIABLE = "DYNBEAT_TEST_CRASH_AT"
-MARKER_VARIABLE = "DYNBEAT_TEST_CRASH_MARKER"
 HOLD_VARIABLE = "DYNBEAT_TEST_HOLD_AT"
 GATE_VARIABLE = "DYNBEAT_TEST_HOLD_GATE"
 COUNT_VARIABLE = "DYNBEAT_TEST_COUNT"
 
-CRASHING = "tests.support.failpoints:CrashingScheduler"
 HOLDING = "tests.support.failpoints:HoldingScheduler"
 COUNTING = "tests.support.failpoints:CountingScheduler"
 MAX_WAIT = 60.0
-
-
-class CrashingScheduler(DatabaseScheduler):
-    """The scheduler of the package, with a crash at one point."""
-
-    def failpoint(self, point: str) -> None:
-        """Kill the process at the point of the environment, unless that happened before."""
-        marker = Path(os.environ[MARKER_VARIABLE])
-        if point == os.environ[POINT_VARIABLE] and not marker.exists():
-            marker.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
 class HoldingScheduler(DatabaseScheduler):

@@ -17,15 +17,13 @@ INSTALLED = "installed"
 #: The supported versions: the two oldest, and the one that the tests install.
 VERSIONS = ("2.0.1", "2.1.0", INSTALLED)
 ANSWERS_WITHIN = 2
-LOGIN_HANDLER = "tests.support.flower_login.EmailLoginHandler"
 
 
 class FlowerServer(Server):
     """Flower with the pages of the package.
 
-    ``basic_auth`` is ``"user:password"``. ``auth`` is a pattern of e-mail addresses: people log in
-    on a page where they enter one. ``url_prefix`` has no slashes. ``version`` is a version of the
-    package index, or the installed one.
+    ``basic_auth`` is ``"user:password"``. ``url_prefix`` has no slashes. ``version`` is a version
+    of the package index, or the installed one.
     """
 
     name: ClassVar[str] = "flower"
@@ -36,17 +34,13 @@ class FlowerServer(Server):
         site: Site,
         *arguments: str,
         basic_auth: str | None = None,
-        auth: str | None = None,
         url_prefix: str | None = None,
         version: str = INSTALLED,
     ) -> None:
         self.site = site
-        self.basic_auth = basic_auth
-        self.auth = auth
-        self.version = version
         self.prefix = f"/{url_prefix}" if url_prefix else ""
         self._package = None if version == INSTALLED else package_folder("flower", version)
-        self._arguments = [*arguments, *_options(basic_auth, auth, url_prefix)]
+        self._arguments = [*arguments, *_options(basic_auth, url_prefix)]
         super().__init__()
 
     @property
@@ -83,11 +77,9 @@ class FlowerServer(Server):
         return self.log.read_text(errors="replace")
 
 
-def _options(basic_auth: str | None, auth: str | None, url_prefix: str | None) -> Sequence[str]:
+def _options(basic_auth: str | None, url_prefix: str | None) -> Sequence[str]:
     options = {
         "basic_auth": basic_auth,
-        "auth": auth,
-        "auth_provider": LOGIN_HANDLER if auth else None,
         "url_prefix": url_prefix,
     }
     return [f"--{name}={value}" for name, value in options.items() if value]

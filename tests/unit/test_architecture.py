@@ -16,11 +16,6 @@ ROWS = ROW.findall(PAGE)
 NAMES = sorted({(file, name) for file, cell in ROWS for name in re.findall(r"`([\w.]+)`", cell)})
 
 
-def rows_of(title):
-    """Return the rows of one section of the page."""
-    return ROW.findall(PAGE.partition(f"## {title}\n")[2].partition("\n## ")[0])
-
-
 def files_of_tree():
     """Yield each file that the tree names, as a path within the package."""
     folders = []
@@ -61,10 +56,3 @@ def test_the_tree_names_each_folder():
 @pytest.mark.parametrize(("file", "name"), NAMES)
 def test_each_answer_names_a_function_that_exists(file, name):
     assert name in names_in(file)
-
-
-@pytest.mark.parametrize("tour", ["One run", "One edit"])
-def test_a_tour_has_at_most_twelve_files(tour):
-    files = [file for file, _ in rows_of(f"{tour}, file by file")]
-
-    assert 0 < len(files) == len(set(files)) <= 12

@@ -77,22 +77,6 @@ def test_each_command_exists_with_its_options(line):
     assert unknown_words(line[3:]) == []
 
 
-def test_a_selector_matches_the_labels_of_its_pods():
-    labels = {
-        document["metadata"]["name"]: document["spec"]["template"]["metadata"]["labels"]
-        for document in documents()
-        if document["kind"] == "Deployment"
-    }
-    selectors = [
-        (document["metadata"]["name"], document["spec"]["selector"]["matchLabels"])
-        for document in documents()
-        if document["kind"] in {"Deployment", "PodDisruptionBudget"}
-    ]
-
-    assert [name for name, _ in selectors] == ["proj-beat", "proj-beat", "proj-worker"]
-    assert [name for name, selector in selectors if selector != labels[name]] == []
-
-
 def test_each_container_reads_the_secret_that_the_application_needs(monkeypatch):
     (secret,) = [each for each in documents() if each["kind"] == "Secret"]
     for name, container in containers().items():
@@ -116,15 +100,6 @@ def test_each_container_reads_the_secret_that_the_application_needs(monkeypatch)
     proj.dynbeat.context.database.dispose()
 
 
-@pytest.mark.parametrize("file", MANIFESTS, ids=lambda file: file.name)
-def test_a_manifest_is_valid(file):
-    # Its schemas take 108 MB: no dependency group has it, and continuous integration does.
-    validate = pytest.importorskip("kubernetes_validate", reason="it is not installed")
-
-    for document in yaml.safe_load_all(file.read_text()):
-        validate.validate(document, validate.latest_version(), strict=True)
-
-
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_systemd_accepts_a_unit(unit, tmp_path):
     program = shutil.which("systemd-analyze")
@@ -140,11 +115,3 @@ def test_systemd_accepts_a_unit(unit, tmp_path):
 
     found = [line for line in ended.stderr.splitlines() if unit.name.split(".")[0][:8] in line]
     assert found == []
-
-
-@pytest.mark.parametrize("folder", ["kubernetes", "systemd"])
-def test_the_page_names_each_file(folder):
-    page = (PAGES / "deploy.md").read_text()
-    files = [each.name for each in (EXAMPLES / folder).iterdir() if each.is_file()]
-
-    assert [name for name in files if name not in page] == []

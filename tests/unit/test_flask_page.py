@@ -69,23 +69,6 @@ def test_a_request_creates_a_schedule_that_only_its_user_sees(flask_modules):
     assert alice.get("/reminders").json["reminders"] == []
 
 
-def test_an_error_names_the_field_and_writes_nothing(flask_modules):
-    _, web = flask_modules
-    alice = logged_in(web, 1)
-    body = {"name": "call", "when": "61 9 * * *", "text": "call Bob"}
-
-    refused = alice.post("/reminders", json=body)
-
-    assert refused.status_code == 422
-    assert refused.json["field"] == "minute"
-    assert "'61'" in refused.json["error"]
-    assert alice.get("/reminders").json["reminders"] == []
-
-    assert alice.post("/reminders", json=body | {"when": "@daily"}).status_code == 201
-    repeated = alice.post("/reminders", json=body | {"when": "@daily"})
-    assert repeated.status_code == 409, repeated.json
-
-
 def test_a_request_that_fails_later_leaves_no_schedule(flask_modules):
     proj, web = flask_modules
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 import celery_dynbeat
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.telemetry import logs
@@ -17,7 +15,6 @@ from celery_dynbeat.telemetry.logs import LOGGED
 PACKAGE = Path(celery_dynbeat.__file__).parent
 REFERENCE = PACKAGE.parent / "docs/reference/logging.md"
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
-RUN_FIELDS = {"owner", "schedule", "run_id", "attempt"}
 #: The names of the only event whose name depends on its fields.
 REFUSALS = ("run_refused", "run_redelivered")
 
@@ -128,19 +125,6 @@ def test_each_log_call_has_the_documented_logger_level_and_fields() -> None:
 
 def test_each_event_is_documented_and_emitted() -> None:
     assert {call.event for call in documented()} == {event.value for event in Event}
-
-
-@pytest.mark.parametrize(
-    "call", sorted(documented()), ids=lambda call: f"{call.event}-{call.logger}"
-)
-def test_an_event_of_a_run_or_schedule_names_it(call: LogCall) -> None:
-    # An alert is about a schedule. Its run only shows the cause.
-    if "run_id" in call.fields and not call.event.startswith("alert_"):
-        assert call.fields >= RUN_FIELDS
-    if call.event.startswith(("run_", "outcome_buffered")):
-        assert call.fields >= RUN_FIELDS
-    if call.event.startswith(("schedule_", "trigger_")) or "schedule_id" in call.fields:
-        assert call.fields >= {"owner", "schedule"}
 
 
 def test_no_log_call_has_a_field_for_arguments_or_results() -> None:

@@ -9,7 +9,6 @@ from tests.support.servers.mariadb import MariaDBServer
 from tests.support.servers.mysql import MySQLServer, mariadb_or_mysql
 from tests.support.servers.pgbouncer import PgBouncerServer
 from tests.support.servers.postgresql import PostgreSQLServer
-from tests.support.servers.prometheus import PrometheusServer
 from tests.support.servers.rabbitmq import RabbitMQServer
 from tests.support.servers.redis import RedisServer
 from tests.support.servers.redis_cluster import ClusterServer
@@ -21,7 +20,6 @@ __all__ = [
     "MySQLServer",
     "PgBouncerServer",
     "PostgreSQLServer",
-    "PrometheusServer",
     "RabbitMQServer",
     "RedisServer",
     "ReplicaServer",
