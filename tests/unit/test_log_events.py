@@ -15,6 +15,7 @@ from celery_dynbeat.telemetry.logs import LOGGED
 PACKAGE = Path(celery_dynbeat.__file__).parent
 REFERENCE = PACKAGE.parent / "docs/reference/logging.md"
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
+RUN_FIELDS = {"owner", "schedule", "run_id", "attempt"}
 #: The names of the only event whose name depends on its fields.
 REFUSALS = ("run_refused", "run_redelivered")
 
