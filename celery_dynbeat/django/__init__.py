@@ -10,8 +10,7 @@ Inside ``transaction.atomic()``, each call joins Django's transaction.
 
 try:
     from celery_dynbeat.django.deleting import delete_schedules_with
-    from celery_dynbeat.django.sessions import current_session, session
-    from celery_dynbeat.django.urls import database_url, url_of
+    from celery_dynbeat.django.sessions import current_session
 except ModuleNotFoundError as error:
     # Only Django itself: an error in the project's own imports is the project's.
     if error.name != "django":
@@ -20,4 +19,4 @@ except ModuleNotFoundError as error:
         f"celery_dynbeat.django needs Django ({error}): pip install 'celery-dynbeat[django]'"
     ) from error
 
-__all__ = ["current_session", "database_url", "delete_schedules_with", "session", "url_of"]
+__all__ = ["current_session", "delete_schedules_with"]

@@ -10,8 +10,6 @@ of a transaction, and of each savepoint of Django: a rollback of Django drops th
 session, and so what its hooks would have sent. A call that only reads needs no callback.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -70,23 +68,6 @@ def _refuse_other_transaction(using: str) -> None:
                 f" join it, because the schedules are in {using!r}: call it in"
                 f" transaction.atomic(using={using!r}), or after the transaction"
             )
-
-
-@contextmanager
-def session(using: str = DEFAULT_DB_ALIAS) -> Iterator[Session]:
-    """Yield ``current_session(using)``, for ``bound(session=...)``.
-
-    Raises ConfigurationError outside atomic().
-    """
-    current = current_session(using)
-    if current is None:
-        raise ConfigurationError(
-            "session() joins a transaction: call it inside transaction.atomic(); without one, leave"
-            " session= out"
-        )
-    yield current
-    # ORM code of the block itself may not have flushed.
-    current.flush()
 
 
 class _Session(Session):

@@ -48,7 +48,6 @@ def test_a_schedule_commits_and_rolls_back_with_the_rows_of_the_project(seen, ba
     assert found["notifications"] == [True] * 3
     assert found["read"] == [[{"a": 1}], ["x"], True]
     assert found["is_aware"]
-    assert found["outside"].startswith("session() joins a transaction: call it inside")
     assert found["probe"] == PROBES[backend[0].replace("mariadb", "mysql")][1]
 
     # A call that the database refuses leaves nothing, and the transaction continues.
