@@ -10,7 +10,7 @@ import click
 
 from celery_dynbeat.api.fields import FIELDS
 from celery_dynbeat.cli import dynbeat
-from celery_dynbeat.cli.base.command import PREFIX
+from celery_dynbeat.cli.base.invocation import PREFIX
 
 PAGE = Path(__file__).parent / "reference" / "commands.md"
 TEMPLATE = Path(__file__).parent / "commands_template.md"

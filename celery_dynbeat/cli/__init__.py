@@ -33,8 +33,7 @@ class LazyGroup(DYMGroup):
     #: Module -> its commands, in the order of the help.
     families: ClassVar = {
         "edit": ("add", "update", "pause", "resume", "skip", "delete"),
-        "show": ("show",),
-        "lists": ("list", "changes"),
+        "show": ("show", "list", "changes"),
         "runs": ("run", "rerun", "cancel", "runs"),
         "owners": ("hold", "owner"),
         "calendars": ("calendars",),
@@ -42,8 +41,7 @@ class LazyGroup(DYMGroup):
         "export": ("export",),
         "import_schedules": ("import",),
         "status": ("status",),
-        "schema": ("schema",),
-        "maintenance": ("prune", "replan"),
+        "maintenance": ("schema", "prune", "replan"),
         "flower": ("flower",),
     }
 

@@ -11,17 +11,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import click
+from sqlalchemy.orm import Session
 
-from celery_dynbeat.api import Dynbeat
+from celery_dynbeat.api import Dynbeat, OwnerSchedules
 from celery_dynbeat.api.fields import FIELDS
 from celery_dynbeat.api.results import ScheduleInfo
 from celery_dynbeat.cli.base.cells import encodable
-from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.errors import FAILED
-from celery_dynbeat.cli.base.invocation import Invocation, all_of, tried
+from celery_dynbeat.cli.base.invocation import Invocation, all_of, command, tried
 from celery_dynbeat.cli.base.parameters import ACTOR, YES, argument, flag, option
 from celery_dynbeat.cli.file_format import (
     MAX_LENGTH,
@@ -41,11 +41,6 @@ from celery_dynbeat.common.errors import (
     NotFoundError,
 )
 from celery_dynbeat.common.text import counted, escape
-
-if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
-
-    from celery_dynbeat.api import OwnerSchedules
 
 #: More errors than these help no reader.
 MAX_ERRORS = 20
@@ -117,7 +112,7 @@ def apply(
     schedule would be deleted that ``may_delete`` does not have. Then no schedule has changed.
     """
 
-    def work(session: "Session") -> Sequence[AppliedEdit]:
+    def work(session: Session) -> Sequence[AppliedEdit]:
         edits = _apply_all(dynbeat, session, found, tag=tag)
         names = {(each.owner, each.name) for each in found}
         for owner in prune_owners:
@@ -129,7 +124,7 @@ def apply(
 
 
 def _apply_all(
-    dynbeat: Dynbeat, session: "Session", found: Sequence[Declaration], *, tag: str | None
+    dynbeat: Dynbeat, session: Session, found: Sequence[Declaration], *, tag: str | None
 ) -> list[AppliedEdit]:
     edits: list[AppliedEdit] = []
     errors: list[DeclarationError] = []
@@ -157,7 +152,7 @@ def _field_in_file(each: Declaration, field: str | None) -> str | None:
 
 
 def _apply_one(
-    mine: "OwnerSchedules", each: Declaration, tag: str | None, *, now: datetime
+    mine: OwnerSchedules, each: Declaration, tag: str | None, *, now: datetime
 ) -> AppliedEdit:
     given, pause = arguments(each.given), pause_of(each.given)
     if pause.get("paused_until") is not None and pause["paused_until"] <= now:
@@ -181,7 +176,7 @@ def _apply_one(
 
 
 def _set_pause(
-    mine: "OwnerSchedules", info: ScheduleInfo, given: Mapping[str, Any], *, now: datetime
+    mine: OwnerSchedules, info: ScheduleInfo, given: Mapping[str, Any], *, now: datetime
 ) -> ScheduleInfo:
     enabled = given.get("enabled", info.enabled)
     if not isinstance(enabled, bool):
@@ -201,7 +196,7 @@ def _set_pause(
 
 
 def _prune(
-    mine: "OwnerSchedules",
+    mine: OwnerSchedules,
     *,
     keep: Collection[tuple[str, str]],
     tag: str | None,

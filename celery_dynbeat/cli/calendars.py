@@ -8,8 +8,7 @@ import click
 
 from celery_dynbeat.api.results import CalendarInfo
 from celery_dynbeat.cli.base.cells import Column, time_column
-from celery_dynbeat.cli.base.command import command
-from celery_dynbeat.cli.base.invocation import Invocation, all_of
+from celery_dynbeat.cli.base.invocation import Invocation, all_of, command
 from celery_dynbeat.cli.base.parameters import ACTOR, argument, flag, option
 from celery_dynbeat.common.text import shorten
 

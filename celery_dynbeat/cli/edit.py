@@ -3,15 +3,15 @@
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from sqlalchemy.orm import Session
 
 from celery_dynbeat.api.fields import FIELDS
 from celery_dynbeat.api.results import BulkResult, FireTime, ScheduleInfo
-from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.errors import FAILED
-from celery_dynbeat.cli.base.invocation import Invocation, progress, tried
+from celery_dynbeat.cli.base.invocation import Invocation, command, progress, tried
 from celery_dynbeat.cli.base.parameters import (
     ACTOR,
     EDIT,
@@ -31,9 +31,6 @@ from celery_dynbeat.cli.base.parameters import (
 from celery_dynbeat.common.errors import InvalidArgumentError, InvalidTriggerError
 from celery_dynbeat.common.text import counted, described_owner
 from celery_dynbeat.triggers import Trigger
-
-if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
 
 _TASK = {"metavar": "TASK", "help": "The name of the task."}
 _TRIGGER = option(
@@ -106,7 +103,7 @@ def _fields(cli: Invocation, given: Mapping[str, Any]) -> dict[str, Any]:
 def _show_only(cli: Invocation, name: str, fields: Mapping[str, Any]) -> None:
     """Create the schedule in a transaction that is rolled back, and print its fire times."""
 
-    def create(session: "Session") -> tuple[ScheduleInfo, Sequence[FireTime]]:
+    def create(session: Session) -> tuple[ScheduleInfo, Sequence[FireTime]]:
         mine = cli.mine.bound(session=session)
         return mine.create(name, **fields), mine.upcoming(name)
 
@@ -175,7 +172,7 @@ def update(
     if not changes and new_name is None:
         raise click.UsageError("give at least one option that changes a field")
 
-    def work(session: "Session") -> ScheduleInfo:
+    def work(session: Session) -> ScheduleInfo:
         mine, version = cli.mine.bound(session=session), expected_version
         if changes:
             info = mine.update(name, expected_version=version, **changes)

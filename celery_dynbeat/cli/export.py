@@ -11,8 +11,7 @@ from typing import BinaryIO
 
 import click
 
-from celery_dynbeat.cli.base.command import command
-from celery_dynbeat.cli.base.invocation import Invocation, all_of, progress
+from celery_dynbeat.cli.base.invocation import Invocation, all_of, command, progress
 from celery_dynbeat.cli.base.parameters import OWNERS, flag, option
 from celery_dynbeat.cli.file_format import file_lines
 

@@ -2,7 +2,7 @@
 
 import click
 
-from celery_dynbeat.cli.base.command import DocumentedCommand
+from celery_dynbeat.cli.base.invocation import DocumentedCommand
 
 INSTALL = (
     "Flower is not installed: pip install 'celery-dynbeat[flower]' installs it for the schedule"
@@ -32,9 +32,9 @@ def flower(context: click.Context, arguments: tuple[str, ...]) -> None:
     Exit status: 0: stopped. 1: Flower is not installed. 2: the command line is invalid.
     """
     try:
-        from celery_dynbeat.flower import program  # noqa: PLC0415 - Flower is optional
+        from celery_dynbeat.flower import application  # noqa: PLC0415 - Flower is optional
     except ModuleNotFoundError as error:
         if error.name != "flower":
             raise
         raise click.ClickException(INSTALL) from None
-    program.run(context, arguments)
+    application.run(context, arguments)

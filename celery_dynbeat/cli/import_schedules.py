@@ -1,14 +1,13 @@
 """``dynbeat import``: take over the schedules of another scheduler."""
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import click
 
 from celery_dynbeat.cli.base.cells import Column, owner_column
-from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.errors import FAILED
-from celery_dynbeat.cli.base.invocation import Invocation, progress
+from celery_dynbeat.cli.base.invocation import Invocation, command, progress
 from celery_dynbeat.cli.base.parameters import EDIT, argument, flag, option
 from celery_dynbeat.importing.foreign import ImportOutcome, ImportResult, Source
 from celery_dynbeat.importing.table_rows import (
@@ -16,10 +15,10 @@ from celery_dynbeat.importing.table_rows import (
     DJANGO_CELERY_BEAT,
     SQLALCHEMY_CELERY_BEAT,
 )
-
-if TYPE_CHECKING:
-    from celery_dynbeat.importing.tables import TableSource
-    from celery_dynbeat.importing.writing import Importer
+from celery_dynbeat.importing.tables import TableSource
+from celery_dynbeat.importing.write_back import WriteBack
+from celery_dynbeat.importing.writing import Importer, owner_function
+from celery_dynbeat.store.holds import is_everything_held
 
 _STYLES = {
     **dict.fromkeys(("update", "advance", "pause", "skip"), "yellow"),
@@ -153,7 +152,6 @@ def import_schedules(
 
 
 def _redbeat(cli: Invocation, url: str | None, *, prefix: str | None, cluster: bool) -> Source:
-    # Late imports, here and below: help opens no database.
     from celery_dynbeat.importing.redbeat import RedBeatSource  # noqa: PLC0415
 
     return RedBeatSource(url, context=cli.dynbeat.context, prefix=prefix, cluster=cluster)
@@ -162,7 +160,6 @@ def _redbeat(cli: Invocation, url: str | None, *, prefix: str | None, cluster: b
 def _tables(
     cli: Invocation, package: str, url: str | None, *, schema: str | None, zone: str | None
 ) -> Source:
-    from celery_dynbeat.importing.tables import TableSource  # noqa: PLC0415
 
     if url is None:
         raise click.UsageError("give the URL of the source, or set DYNBEAT_IMPORT_URL")
@@ -185,9 +182,6 @@ def _import(
 
     ``if_empty`` is the advice for a source without schedules.
     """
-    from celery_dynbeat.importing.write_back import WriteBack  # noqa: PLC0415
-    from celery_dynbeat.importing.writing import Importer, owner_function  # noqa: PLC0415
-
     context = cli.dynbeat.context
     owner_of = owner_function(owner_from, default=cli.owner or "")
     importer: Importer
@@ -221,7 +215,7 @@ def _import(
         cli.context.exit(FAILED)
 
 
-def _report(cli: Invocation, importer: "Importer", notes: "Notes", *, back: bool) -> None:
+def _report(cli: Invocation, importer: Importer, notes: "Notes", *, back: bool) -> None:
     """Print the schedules that the source no longer has, and the notes with their schedules."""
     left_over = _Some()
     for _, name in importer.left_over():
@@ -267,8 +261,6 @@ def _note(result: ImportResult, notes: Notes) -> None:
 
 def _check_stopped(cli: Invocation) -> None:
     """Refuse to write back while beat sends, or has recorded runs that it must still send."""
-    from celery_dynbeat.store.holds import is_everything_held  # noqa: PLC0415
-
     now = cli.now
     if not cli.dynbeat.context.read(None, lambda session: is_everything_held(session, now=now)):
         cli.refuse(

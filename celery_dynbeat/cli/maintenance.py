@@ -1,5 +1,6 @@
-"""``dynbeat prune|replan``: delete old history now; plan schedules again. In small batches."""
+"""``dynbeat schema|prune|replan``: the tables; delete old history now; plan schedules again."""
 
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
@@ -8,16 +9,24 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
+from sqlalchemy.exc import DBAPIError
 
-from celery_dynbeat.cli.base.command import command
-from celery_dynbeat.cli.base.invocation import Invocation, progress
-from celery_dynbeat.cli.base.parameters import YES, FloatRange, flag, option
+from celery_dynbeat import store
+from celery_dynbeat.api.owner_clock import apply_quiet_setting
+from celery_dynbeat.cli.base.invocation import Invocation, command, progress
+from celery_dynbeat.cli.base.parameters import YES, FloatRange, argument, flag, option
 from celery_dynbeat.common.rules import MAX_DURATION
+from celery_dynbeat.common.settings import application_name, tz_release
 from celery_dynbeat.common.text import format_duration
+from celery_dynbeat.db import schema as tables
+from celery_dynbeat.db.engine import reason_of
+from celery_dynbeat.process.context import Context
+from celery_dynbeat.store.changes import count_before
+from celery_dynbeat.store.owners import with_schedules
+from celery_dynbeat.store.schedules import due
 
 if TYPE_CHECKING:
     from celery_dynbeat.beat.pruning import Pruned
-    from celery_dynbeat.process.context import Context
 
 #: The rounds for schedules that others have locked, and the seconds before each.
 _ROUNDS, _PAUSE = 5, 1
@@ -54,9 +63,6 @@ def prune(cli: Invocation, *, older_than: float | None, dry_run: bool) -> None:
     Exit status: 0: success. 1: the database reported an error, refused to delete a row, or you did
     not confirm. All other rows are deleted. 2: the command line is invalid.
     """
-    # Late imports, here and below: help opens no database.
-    from celery_dynbeat.db.engine import reason_of  # noqa: PLC0415
-
     context = cli.dynbeat.context
     retention, audit = context.settings.history_retention, context.settings.audit_retention
     age = retention if older_than is None else timedelta(days=older_than)
@@ -88,10 +94,9 @@ def prune(cli: Invocation, *, older_than: float | None, dry_run: bool) -> None:
     cli.context.exit(0 if refused is None else 1)
 
 
-def _batches(context: "Context", *, dry_run: bool) -> "Sequence[Callable[..., Pruned[Any]]]":
+def _batches(context: Context, *, dry_run: bool) -> "Sequence[Callable[..., Pruned[Any]]]":
     """Return the functions that delete a batch of runs and one of changes, or count them."""
     from celery_dynbeat.beat import pruning  # noqa: PLC0415
-    from celery_dynbeat.store.changes import count_before  # noqa: PLC0415
 
     def count_runs(*given: Any, **keywords: Any) -> "Pruned[str]":
         found = pruning.prunable_runs(*given, **keywords)
@@ -107,7 +112,7 @@ def _batches(context: "Context", *, dry_run: bool) -> "Sequence[Callable[..., Pr
 
 
 def _prune(
-    context: "Context", batch: "Callable[..., Pruned[Any]]", older_than: timedelta, *, what: str
+    context: Context, batch: "Callable[..., Pruned[Any]]", older_than: timedelta, *, what: str
 ) -> "Pruned[Any]":
     """Run all batches; return the number of rows and the last error."""
     context.prepare()
@@ -148,9 +153,6 @@ def replan(cli: Invocation, *, zone: str | None, quiet_hours: bool) -> None:
     Exit status: 0: success. 1: the database reported an error, or schedules stayed locked. Repeat
     the command. 2: the command line is invalid.
     """
-    from celery_dynbeat import store  # noqa: PLC0415
-    from celery_dynbeat.common.settings import tz_release  # noqa: PLC0415
-
     if quiet_hours and zone is not None:
         raise click.UsageError("give --zone or --quiet-hours, not both")
     cli.check_zone(zone)
@@ -179,18 +181,12 @@ def replan(cli: Invocation, *, zone: str | None, quiet_hours: bool) -> None:
     cli.done(f"schedules planned again{known}: {changed}", result)
 
 
-def _write_quiet_hours(context: "Context") -> tuple[int, Sequence[str]]:
+def _write_quiet_hours(context: Context) -> tuple[int, Sequence[str]]:
     """Write the quiet hours of each owner into its schedules, in one transaction for each owner.
 
     Returns how many schedules changed, and the owners whose change the database refuses, with the
     reason.
     """
-    from sqlalchemy.exc import DBAPIError  # noqa: PLC0415
-
-    from celery_dynbeat.api.owner_clock import apply_quiet_setting  # noqa: PLC0415
-    from celery_dynbeat.db.engine import reason_of  # noqa: PLC0415
-    from celery_dynbeat.store.owners import with_schedules  # noqa: PLC0415
-
     changed, refused = 0, list[str]()
     found = _pages(context, with_schedules, after="", limit=_PAGE, what="owners")
     # Of the application, and then of the owners above "".
@@ -204,10 +200,9 @@ def _write_quiet_hours(context: "Context") -> tuple[int, Sequence[str]]:
     return changed, refused
 
 
-def _replan(context: "Context", zone: str | None) -> tuple[int, Sequence[int]]:
+def _replan(context: Context, zone: str | None) -> tuple[int, Sequence[int]]:
     """Return the number of changed schedules, and the ids of those that stayed locked."""
     from celery_dynbeat.beat.tz_release import BATCH_SIZE, replan_batch  # noqa: PLC0415
-    from celery_dynbeat.store.schedules import due  # noqa: PLC0415
 
     changed, locked = 0, list[int]()
 
@@ -231,7 +226,7 @@ def _replan(context: "Context", zone: str | None) -> tuple[int, Sequence[int]]:
 
 
 def _pages(
-    context: "Context", read: Callable[..., Sequence[Any]], *, after: Any, limit: int, what: str
+    context: Context, read: Callable[..., Sequence[Any]], *, after: Any, limit: int, what: str
 ) -> Iterator[Sequence[Any]]:
     """Yield pages of ids or owners in order, and report how many are done."""
     done = 0
@@ -240,3 +235,110 @@ def _pages(
             yield page
             after, done = page[-1], done + len(page)
             advance(done)
+
+
+@command(
+    "upgrade",
+    flag("--sql", help="Print the statements without executing them."),
+    option(
+        "--from",
+        "start",
+        metavar="REVISION",
+        help="With --sql: the revision of the tables, or base. [default: read from the database]",
+    ),
+)
+def upgrade(cli: Invocation, *, sql: bool, start: str | None) -> None:
+    """Create the tables, or migrate them to this version.
+
+    If several processes run this command at the same time, one of them migrates the tables while
+    the others wait for up to 10 minutes. No process migrates without holding the lock.
+
+    psql, mysql and mariadb can execute the output of --sql. --from base prints all statements
+    without a connection to the database. In this case, the URL of a MariaDB database must begin
+    with mariadb+pymysql://. --sql does not support SQLite.
+
+    For example:
+        schema upgrade
+        schema upgrade --sql
+        schema upgrade --sql --from base
+
+    Exit status: 0: the tables match this version. 1: they do not match it, or the database refused
+    the command. 2: the command line is invalid.
+    """
+    database = cli.dynbeat.context.database
+    if not sql:
+        if start is not None:
+            raise click.UsageError("--from needs --sql")
+        tables.upgrade(database)
+        _show_revision(cli, "at revision {}")
+        return
+    printed, head = tables.upgrade_sql(database, start=start), tables.head()
+    if cli.as_json:
+        result = {"ok": True, "revision": head, "database": database.shown_url, "sql": printed}
+        cli.line(json.dumps(result))
+    elif printed:
+        click.echo(printed, nl=False)
+    else:
+        cli.note(f"nothing to do: the tables are at revision {head}")
+
+
+@command("check")
+def check(cli: Invocation) -> None:
+    """Check that the tables match this version.
+
+    For example:
+        schema check
+
+    Exit status: 0: the tables match this version. 1: they do not match it, or the database refused
+    the command. 2: the command line is invalid.
+    """
+    _show_revision(cli, "ok, revision {}")
+
+
+def _show_revision(cli: Invocation, text: str) -> None:
+
+    database = cli.dynbeat.context.database
+    revision, shown = tables.check(database), database.shown_url
+    result = {"ok": True, "revision": revision, "database": shown}
+    cli.done(f"{shown}: {text.format(revision)}", result)
+
+
+def _name(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    del context, parameter
+    try:
+        return None if value is None else application_name(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} {error}") from None
+
+
+@command("application", argument("name", required=False, callback=_name))
+def application(cli: Invocation, name: str | None) -> None:
+    """Show the application that the tables belong to, or record NAME.
+
+    A beat of an application with a different name refuses to start, but beats that are already
+    running do not stop. In --json, "this" is the name of the application that -A selects, or null
+    if it has none.
+
+    For example:
+        schema application
+        schema application shop
+    """
+    context = cli.dynbeat.context
+    database, this = context.database, context.settings.application
+    tables.check(database)
+    if name is not None:
+        now = context.clock.now()
+        database.run(lambda session: store.rename_application(session, name=name, now=now))
+    recorded = database.read(store.application_name)
+    text = "no application is recorded" if recorded is None else f"application {recorded}"
+    differs = "" if recorded in {None, this} else f" (this one is {this or 'not named'})"
+    shown = database.shown_url
+    cli.done(
+        f"{shown}: {text}{differs}",
+        {"ok": True, "application": recorded, "this": this, "database": shown},
+    )
+
+
+@click.group(commands=[upgrade, check, application])
+def schema() -> None:
+    """Create and check the tables."""

@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from sqlalchemy.orm import Session
 
+from celery_dynbeat.api import OwnerSchedules
 from celery_dynbeat.api.results import HoldInfo
 from celery_dynbeat.cli.base.cells import Column, owner_column, time_column
-from celery_dynbeat.cli.base.command import command
-from celery_dynbeat.cli.base.invocation import Invocation, all_of
+from celery_dynbeat.cli.base.invocation import Invocation, all_of, command
 from celery_dynbeat.cli.base.parameters import (
     ACTOR,
     YES,
@@ -21,11 +22,6 @@ from celery_dynbeat.cli.base.parameters import (
 from celery_dynbeat.common.errors import InvalidArgumentError
 from celery_dynbeat.common.owner_limits import setting_of
 from celery_dynbeat.common.text import counted, described_owner, escape
-
-if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
-
-    from celery_dynbeat.api import OwnerSchedules
 
 _HELD = (
     owner_column(),
@@ -112,7 +108,7 @@ def _described(info: HoldInfo, cli: Invocation) -> str:
     return escape(f"{scope} by {info.actor or '(no actor)'}: {info.reason or '(no reason)'}{end}")
 
 
-def described_quiet_hours(mine: "OwnerSchedules") -> str:
+def described_quiet_hours(mine: OwnerSchedules) -> str:
     """Return the quiet hours that apply to the owner as one line."""
     try:
         return "; ".join(
@@ -185,7 +181,7 @@ def _edit(
     if clear and is_quiet:
         raise click.UsageError("give quiet hours or --no-quiet-hours, not both")
 
-    def work(session: "Session") -> dict[str, int]:
+    def work(session: Session) -> dict[str, int]:
         mine, changed = cli.mine.bound(session=session), dict[str, int]()
         if timezone is not None:
             changed["timezone"] = mine.set_timezone(timezone or None)
@@ -205,7 +201,7 @@ def _edit(
     cli.done(f"{whose}: {', '.join(edits)}", {**_as_dict(cli.mine), "changed": changed})
 
 
-def _as_dict(mine: "OwnerSchedules") -> dict[str, Any]:
+def _as_dict(mine: OwnerSchedules) -> dict[str, Any]:
     shown = {
         **mine.usage().to_dict(),
         "timezone": mine.timezone(),

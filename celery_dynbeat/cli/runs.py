@@ -5,15 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
+from celery_dynbeat.api import OwnerSchedules, Schedules
 from celery_dynbeat.api.results import BatchInfo, RunInfo
 from celery_dynbeat.cli.base.cells import Column, owner_column, state_style, time_column
-from celery_dynbeat.cli.base.command import command
-from celery_dynbeat.cli.base.invocation import Invocation, all_of, progress, tried
+from celery_dynbeat.cli.base.invocation import Invocation, all_of, command, progress, tried
 from celery_dynbeat.cli.base.parameters import (
     ACTOR,
     EDIT,
@@ -36,9 +36,6 @@ from celery_dynbeat.common.run_ids import is_run_id
 from celery_dynbeat.common.states import RERUNNABLE, REVOKE, Status, was_started
 from celery_dynbeat.common.text import MAX_CANCELLED, counted
 from celery_dynbeat.insights.explain.runs import wait_text
-
-if TYPE_CHECKING:
-    from celery_dynbeat.api import OwnerSchedules, Schedules
 
 #: Between two reads of a run.
 POLL_SECONDS = 0.5
@@ -160,7 +157,7 @@ def _rerun_many(
 ) -> None:
     ended, until = ended_before or cli.now, given["until"]
 
-    def call(calls: "OwnerSchedules | Schedules") -> BatchInfo:
+    def call(calls: OwnerSchedules | Schedules) -> BatchInfo:
         return calls.rerun_many(since=since, ended_before=ended, status=status, **given)
 
     if not cli.yes:

@@ -6,24 +6,26 @@ from dataclasses import asdict, is_dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from celery_dynbeat.alerts.digest import Digest
+from celery_dynbeat.alerts.sending import TIMEOUT, deliver
 from celery_dynbeat.cli.base.cells import Column, owner_column, time_column
-from celery_dynbeat.cli.base.command import command
-from celery_dynbeat.cli.base.invocation import Invocation, all_of
+from celery_dynbeat.cli.base.invocation import Invocation, all_of, command
 from celery_dynbeat.cli.base.parameters import (
     FloatRange,
     option,
     time_option,
 )
 from celery_dynbeat.common.text import described_owner, format_duration
-
-if TYPE_CHECKING:
-    from celery_dynbeat.health.checks import DatabaseStatus, Evaluation, HealthReport
-    from celery_dynbeat.health.nodes import SeenNode
-    from celery_dynbeat.store.health import Tables
+from celery_dynbeat.db.models import NodeKind
+from celery_dynbeat.db.schema import head
+from celery_dynbeat.health.checks import DatabaseStatus, Evaluation, HealthReport, evaluate
+from celery_dynbeat.health.nodes import SeenNode
+from celery_dynbeat.health.probes import collect_health
+from celery_dynbeat.store.health import Tables
 
 INDENT = 12
 #: Queues and tasks in the JSON output.
@@ -141,9 +143,6 @@ def _show_alerts(cli: Invocation, *, only_open: bool) -> None:
 
 
 def _send_test(cli: Invocation) -> None:
-    # Late imports, here and below: `status --help` opens no database.
-    from celery_dynbeat.alerts.digest import Digest  # noqa: PLC0415
-    from celery_dynbeat.alerts.sending import TIMEOUT, deliver  # noqa: PLC0415
 
     settings = cli.dynbeat.context.settings
     urls = settings.alert_urls
@@ -176,8 +175,6 @@ def _show_forecast(cli: Invocation, *, per: str, until: datetime | None, queue: 
 
 
 def _show_health(cli: Invocation, max_lag: float | None) -> None:
-    from celery_dynbeat.health.checks import evaluate  # noqa: PLC0415
-    from celery_dynbeat.health.probes import collect_health  # noqa: PLC0415
 
     limit = None if max_lag is None else timedelta(seconds=max_lag)
     report = collect_health(cli.context.obj.app, max_lag=limit)
@@ -190,10 +187,8 @@ def _show_health(cli: Invocation, max_lag: float | None) -> None:
     cli.context.exit(0 if evaluation.healthy else 1)
 
 
-def as_dict(report: "HealthReport", evaluation: "Evaluation") -> dict[str, Any]:
+def as_dict(report: HealthReport, evaluation: Evaluation) -> dict[str, Any]:
     """Return the output of ``--json``. docs/how-to/health.md describes each key."""
-    from celery_dynbeat.db.models import NodeKind  # noqa: PLC0415
-
     database, broker, tables = report.database, report.broker, report.tables
     shown: dict[str, Any] = _plain(
         {
@@ -237,8 +232,7 @@ def _plain(value: Any) -> Any:
     return [*map(_plain, value)] if isinstance(value, (list, tuple)) else value
 
 
-def _database(database: "DatabaseStatus") -> dict[str, Any]:
-    from celery_dynbeat.db.schema import head  # noqa: PLC0415
+def _database(database: DatabaseStatus) -> dict[str, Any]:
 
     round_trip = database.round_trip
     return {
@@ -253,7 +247,7 @@ def _database(database: "DatabaseStatus") -> dict[str, Any]:
     }
 
 
-def _node(seen: "SeenNode") -> dict[str, Any]:
+def _node(seen: SeenNode) -> dict[str, Any]:
     columns = ("started_at", "seen_at", "progressed_at", "stopped_at", "error", "notifier")
     return {
         "name": seen.row.name,
@@ -265,7 +259,7 @@ def _node(seen: "SeenNode") -> dict[str, Any]:
     }
 
 
-def _schedules(report: "HealthReport", tables: "Tables") -> dict[str, Any]:
+def _schedules(report: HealthReport, tables: Tables) -> dict[str, Any]:
     def objects(rows: Iterable[Sequence[str]], *keys: str) -> list[dict[str, str]]:
         return [dict(zip(keys, row, strict=True)) for row in rows]
 
@@ -284,7 +278,7 @@ def _schedules(report: "HealthReport", tables: "Tables") -> dict[str, Any]:
     }
 
 
-def _lines(report: "HealthReport", evaluation: "Evaluation") -> Iterator[str]:
+def _lines(report: HealthReport, evaluation: Evaluation) -> Iterator[str]:
     yield "DEGRADED" if evaluation.degraded else "healthy" if evaluation.healthy else "UNHEALTHY"
     for title, problems in (("problem", evaluation.problems), ("warning", evaluation.warnings)):
         for problem in problems:
@@ -301,7 +295,7 @@ def _lines(report: "HealthReport", evaluation: "Evaluation") -> Iterator[str]:
         yield from _table_lines(report, report.tables)
 
 
-def _database_cells(database: "DatabaseStatus") -> Iterator[str]:
+def _database_cells(database: DatabaseStatus) -> Iterator[str]:
     yield database.url
     if database.error is not None:
         yield "not usable"
@@ -313,8 +307,7 @@ def _database_cells(database: "DatabaseStatus") -> Iterator[str]:
         yield f"this clock {database.clock_offset.total_seconds():+.3f} s"
 
 
-def _table_lines(report: "HealthReport", tables: "Tables") -> Iterator[str]:
-    from celery_dynbeat.db.models import NodeKind  # noqa: PLC0415
+def _table_lines(report: HealthReport, tables: Tables) -> Iterator[str]:
 
     yield _line("application", tables.application or "none recorded")
     for kind in NodeKind:
@@ -345,7 +338,7 @@ def _table_lines(report: "HealthReport", tables: "Tables") -> Iterator[str]:
     )
 
 
-def _hold_lines(tables: "Tables") -> Iterator[str]:
+def _hold_lines(tables: Tables) -> Iterator[str]:
     if tables.holds.count:
         yield _line("holds", f"{tables.holds} in force")
     for hold in tables.holds_first:
@@ -358,7 +351,7 @@ def _hold_lines(tables: "Tables") -> Iterator[str]:
         yield _line("", "`dynbeat owner --held` lists all of them")
 
 
-def _node_cells(report: "HealthReport", seen: "SeenNode") -> list[str]:
+def _node_cells(report: HealthReport, seen: SeenNode) -> list[str]:
     node = seen.row
     cells = [
         node.name,
@@ -387,7 +380,7 @@ def _line(title: str, *cells: str) -> str:
     return f"  {title:<{INDENT}}{'  '.join(cells)}".rstrip()
 
 
-def _ago(report: "HealthReport", instant: datetime | None) -> timedelta | None:
+def _ago(report: HealthReport, instant: datetime | None) -> timedelta | None:
     return None if instant is None or report.now is None else report.now - instant
 
 

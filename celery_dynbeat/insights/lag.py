@@ -6,9 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 from celery_dynbeat.common import states
-from celery_dynbeat.common.buckets import LAG_BOUNDS, names_of
 from celery_dynbeat.db.models import Origin
-from celery_dynbeat.store.rollups import Figures
+from celery_dynbeat.store.rollups import LAG_BOUNDS, Figures, names_of
 
 
 def lag_of(row: Any) -> timedelta | None:

@@ -1,9 +1,7 @@
 """Metrics for Prometheus. Without ``dynbeat_metrics``, no module of this folder is imported.
 
-definitions.py       each metric: its name, its labels, and where its value comes from
-counting.py          events -> counts in the memory of beat
-database_gauges.py   the tables -> the metrics of the whole installation
-exporting.py         the endpoint of a beat
+definitions.py   each metric: its name, its labels, and where its value comes from
+exporting.py     counts of the events of beat, the metrics of the whole installation, the endpoint
 """
 
 from typing import TYPE_CHECKING

@@ -12,7 +12,6 @@ from enum import StrEnum, auto
 from itertools import accumulate
 from typing import Any, TypeAlias
 
-from celery_dynbeat.common.buckets import RUN_TIME_BOUNDS, names_of
 from celery_dynbeat.common.states import Origin
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.health.nodes import (
@@ -24,7 +23,7 @@ from celery_dynbeat.health.nodes import (
     seen,
 )
 from celery_dynbeat.store.health import Tables
-from celery_dynbeat.store.rollups import Figures
+from celery_dynbeat.store.rollups import RUN_TIME_BOUNDS, Figures, names_of
 from celery_dynbeat.telemetry import events
 
 NAMESPACE = "dynbeat"

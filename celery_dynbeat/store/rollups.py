@@ -17,13 +17,22 @@ from typing import Any, NamedTuple
 from sqlalchemy import Row, and_, bindparam, case, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.common.buckets import LAG_BOUNDS, RUN_TIME_BOUNDS, names_of
 from celery_dynbeat.common.states import Origin, Status
 from celery_dynbeat.db import statements
 from celery_dynbeat.db.models import LOCKS, ROLLUPS, Rollup, Run
 from celery_dynbeat.db.types import RunInstant, in_calendar, seconds_between
 from celery_dynbeat.store import lock_row
 from celery_dynbeat.store.span_reads import Span, read_spans, within_span
+
+#: The upper bounds in seconds. A last bucket has the greater values.
+LAG_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1_800, 7_200)
+RUN_TIME_BOUNDS = (0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3_600, 14_400)
+
+
+def names_of(bounds: Sequence[float]) -> Sequence[str]:
+    """Return the names of the buckets with these upper bounds."""
+    return [*(f"{bound:g}" for bound in bounds), "inf"]
+
 
 MINUTE = timedelta(minutes=1)
 SETTLED_AFTER = timedelta(minutes=2)

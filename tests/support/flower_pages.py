@@ -19,10 +19,10 @@ from urllib.parse import urlencode
 from flower.urls import settings as flower_settings
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
+from tornado.options import options as options_of_flower
 
 from celery_dynbeat import Dynbeat
 from celery_dynbeat.flower.application import DynbeatFlower
-from celery_dynbeat.flower.program import options as options_of_flower
 
 #: The beginnings of the names of the threads that use the database for a page.
 THREADS_WITH_CONNECTIONS = ("dynbeat-flower", "dynbeat-probe", "dynbeat-metrics-read")

@@ -15,6 +15,7 @@ from typing import NoReturn
 import click
 from celery.exceptions import ImproperlyConfigured
 from kombu.exceptions import OperationalError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from celery_dynbeat.api import dynbeat_of
 from celery_dynbeat.common.errors import (
@@ -66,8 +67,6 @@ def application_of(context: click.Context) -> str | None:
 
 
 def _expected() -> tuple[type[Exception], ...]:
-    # A late import: a command that prints its help opens no database.
-    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
 
     # ImportError means that the module of config_from_object() or a driver is missing.
     return (DynbeatError, SQLAlchemyError, OperationalError, ImproperlyConfigured, ImportError)
@@ -92,8 +91,6 @@ def _discard_output() -> None:
 
 def error_text(context: click.Context, error: Exception) -> str:
     """Return the error in one line, with the words of the command line."""
-    from sqlalchemy.exc import DBAPIError  # noqa: PLC0415 - as above
-
     if isinstance(error, DBAPIError):
         return _database_error(context, error)
     if isinstance(error, ConfigurationError) and not hasattr(context.obj.app, "dynbeat"):

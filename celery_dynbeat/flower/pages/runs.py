@@ -16,7 +16,7 @@ from celery_dynbeat.common.infos import BoundedCount
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.common.text import first_line
 from celery_dynbeat.flower.actions import ACTIONS, run_filter
-from celery_dynbeat.flower.base.list_page import ListPage
+from celery_dynbeat.flower.base.page import ListPage
 from celery_dynbeat.insights.explain.runs import wait_text
 from celery_dynbeat.insights.history import failures
 from celery_dynbeat.store.runs.run_pages import UNSUCCESSFUL

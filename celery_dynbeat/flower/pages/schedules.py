@@ -23,8 +23,7 @@ from celery_dynbeat.common.states import TIMED, UNFINISHED, State, Status, was_s
 from celery_dynbeat.common.text import cut, escape, format_duration
 from celery_dynbeat.flower.actions import ACTIONS, SelectedSchedules, encode
 from celery_dynbeat.flower.base.fragments import local_time
-from celery_dynbeat.flower.base.list_page import ListPage
-from celery_dynbeat.flower.base.page import PageHandler
+from celery_dynbeat.flower.base.page import ListPage, PageHandler
 from celery_dynbeat.flower.charts.run_strip import run_strip
 from celery_dynbeat.insights.history import RecentRun, recent_runs
 from celery_dynbeat.insights.lists import state_counts

@@ -1,18 +1,337 @@
-"""Cron: fire times at matching wall times of a zone."""
+"""Cron: fire times at matching wall times of a zone.
 
+``WallTimes`` has the dates and wall times that an expression matches, without regard to zones. The
+instants follow the rule of Debian's cron(8). Its manual says about clock changes: jobs "that run at
+a particular time" and fall into the skipped hour run soon after the change, those in the repeated
+hour "will not be re-run"; jobs "specified with wildcards are run based on the new time
+immediately".
+
+A count does not search for each fire time. While the offset of a zone stays the same, its clock
+shows each wall time once. The span is therefore cut where the offset changes, and the matching wall
+times of each piece are counted. A wildcard expression fires whenever the clock shows a match, so
+its count is the sum of the pieces. A fixed expression fires when the clock reaches a match. Wall
+times that an earlier piece has shown do not count again, and wall times in a gap share one instant.
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import date, datetime, timedelta
 from functools import lru_cache
+from itertools import product
+from math import prod
 from typing import ClassVar
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.common.text import EARLIEST, LATEST
+from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.text import EARLIEST, LATEST, shorten
 from celery_dynbeat.triggers.base import Trigger, require_text, utc
 from celery_dynbeat.triggers.cron.description import describe_cron
-from celery_dynbeat.triggers.cron.expression import parse_expression, resolve_hashes
-from celery_dynbeat.triggers.cron.instants import count_fire_times, next_fixed, next_wildcard
-from celery_dynbeat.triggers.cron.wall_times import wall_times
-from celery_dynbeat.triggers.zones import load_zone, zone_name
+from celery_dynbeat.triggers.cron.expression import (
+    CronExpression,
+    CronField,
+    Month,
+    parse_expression,
+    resolve_hashes,
+)
+from celery_dynbeat.triggers.zones import (
+    end_of_offset,
+    first_instant,
+    fold_at,
+    load_zone,
+    next_wall,
+    wall_at,
+    zone_name,
+)
+
+#: 29 February falls on its day of the week again after 40 years at the latest (2072 to 2112).
+MAX_YEARS_BETWEEN = 48
+#: In these years every date, including 29 February, falls on every day of the week.
+_EVERY_CALENDAR = range(2001, 2029)
+_ANY = CronField("*", (), full=True)
+# This does not match the h of "thu".
+_HASHED = re.compile(r"\bh")
+_SECOND, _MICROSECOND = timedelta(seconds=1), timedelta(microseconds=1)
+#: The day of month and the day of week.
+DayFields = tuple[CronField, CronField]
+
+
+class WallTimes:
+    """The matching times of day on the matching days. Threads may share it."""
+
+    __slots__ = (
+        "_clock",
+        "_day_fields",
+        "_days",
+        "_months",
+        "_times_per_day",
+        "wildcard",
+    )
+
+    def __init__(self, expression: CronExpression, *, day_or: bool) -> None:
+        #: Whether the expression follows elapsed time around a clock change.
+        self.wildcard = expression.wildcard
+        seconds = (0,) if expression.second is None else expression.second.values
+        self._clock = (expression.hour.values, expression.minute.values, seconds)
+        self._times_per_day = prod(map(len, self._clock))
+        self._months = expression.month.values
+        self._day_fields: tuple[DayFields, ...] = possible_days(expression, day_or=day_or)
+        # The days of each kind of month, of which there are 28, as bits: the 1st is bit 1.
+        self._days: dict[Month, int] = {}
+
+    def first_after(self, wall: datetime) -> datetime:
+        """Return the first matching wall time strictly after ``wall``.
+
+        There is always such a time.
+        """
+        start = wall.replace(microsecond=0) + _SECOND
+        day = self._first_day(start.year, start.month, start.day)
+        rank = self._times_before(start) if day == start.date() else 0
+        if rank == self._times_per_day:
+            day, rank = self._first_day(start.year, start.month, start.day + 1), 0
+        return self._time_of(day, rank)
+
+    def first_from(self, wall: datetime) -> datetime:
+        """Return the first matching wall time at or after ``wall``."""
+        return self.first_after(wall - _MICROSECOND)
+
+    def count_between(self, start: datetime, stop: datetime) -> int:
+        """Count the matching wall times in ``[start, stop)``. Both are whole seconds."""
+        first, last = start.year * 12 + start.month - 1, stop.year * 12 + stop.month - 1
+        days = 0
+        for number in range(first, last + 1):
+            bits = self._days_of(number)
+            if number == last:
+                bits &= (1 << stop.day) - 1
+            if number == first:
+                bits = bits >> start.day << start.day
+            days += bits.bit_count()
+        # The last day counts up to ``stop``, and the first day from ``start``.
+        count = days * self._times_per_day
+        if self._days_of(last) >> stop.day & 1:
+            count += self._times_before(stop)
+        if self._days_of(first) >> start.day & 1:
+            count -= self._times_before(start)
+        return count
+
+    def _first_day(self, year: int, month: int, day: int) -> date:
+        """Return the first matching date from a day on, which may lie past the end of its month."""
+        for number in (later for later in self._months if later >= month):
+            bits = self._days_of(year * 12 + number - 1)
+            if number == month:
+                bits = bits >> day << day
+            if bits:
+                return _lowest(year, number, bits)
+        # The months that match, and no other: 29 February can be 40 years away.
+        for later in range(year + 1, year + MAX_YEARS_BETWEEN):
+            for number in self._months:
+                if bits := self._days_of(later * 12 + number - 1):
+                    return _lowest(later, number, bits)
+        raise AssertionError("possible_days finds expressions without dates")
+
+    def _days_of(self, number: int) -> int:
+        """Return the matching days of a month as bits. Months count from January of year 0."""
+        if number % 12 + 1 not in self._months:
+            return 0
+        month = Month.of(number // 12, number % 12 + 1)
+        bits = self._days.get(month)
+        if bits is None:
+            days = set[int]().union(*(days_in(fields, month) for fields in self._day_fields))
+            bits = self._days[month] = sum(1 << day for day in days)
+        return bits
+
+    def _times_before(self, wall: datetime) -> int:
+        """Return the number of matching times of day before the time of ``wall``."""
+        rank, exact = 0, True
+        for values, value in zip(self._clock, (wall.hour, wall.minute, wall.second), strict=True):
+            place = bisect_left(values, value) if exact else 0
+            rank = rank * len(values) + place
+            exact = exact and value in values[place : place + 1]
+        return rank
+
+    def _time_of(self, day: date, rank: int) -> datetime:
+        """Return the matching wall time with ``rank`` other times before it on its day."""
+        hours, minutes, seconds = self._clock
+        rank, second = divmod(rank, len(seconds))
+        hour, minute = divmod(rank, len(minutes))
+        clock = hours[hour], minutes[minute], seconds[second]
+        return datetime(day.year, day.month, day.day, *clock)  # noqa: DTZ001 - a wall time
+
+
+def _lowest(year: int, month: int, bits: int) -> date:
+    return date(year, month, (bits & -bits).bit_length() - 1)
+
+
+@lru_cache(maxsize=4096)
+def wall_times(expression: str, *, day_or: bool) -> WallTimes:
+    """Return the wall times of an expression. Each ``H`` gets the values of the key "".
+
+    Raises ``InvalidTriggerError`` when no date can ever match, for any key.
+    """
+    parsed = parse_expression(expression)
+    if parsed.hashed:
+        require_dates(parsed, day_or=day_or)
+        return wall_times(resolve_hashes("", parsed), day_or=day_or)
+    return WallTimes(parsed, day_or=day_or)
+
+
+def days_in(fields: DayFields, month: Month) -> set[int]:
+    """Return the days of a month on which both the day of month and the day of week match."""
+    day, weekday = fields
+    days = set(range(1, month.length + 1)) if day.full else _month_days(day, month)
+    if weekday.full:
+        return days
+    nth = {rule.on(month) for rule in weekday.day_rules}
+    return {day for day in days if month.weekday(day) in weekday.values or day in nth}
+
+
+def possible_days(expression: CronExpression, *, day_or: bool) -> tuple[DayFields, ...]:
+    """Return pairs of day fields, one of which must match. Pairs that never match are left out.
+
+    A day matches when both day fields match. If ``day_or``, and neither field begins with ``*``,
+    one matching field is enough ("restricted" fields in crontab(5)).
+
+    Raises ``InvalidTriggerError`` when no date can ever match.
+    """
+    both = (expression.day, expression.weekday)
+    either = day_or and not any(field.starred for field in both)
+    pairs: tuple[DayFields, ...] = (both,)
+    if either:
+        pairs = ((expression.day, _ANY), (_ANY, expression.weekday))
+    possible = tuple(pair for pair in pairs if _exist(pair, months=expression.month.values))
+    if not possible:
+        raise _no_such_date(expression)
+    return possible
+
+
+def require_dates(expression: CronExpression, *, day_or: bool) -> None:
+    """Raise ``InvalidTriggerError`` if some key selects dates for an ``H`` that never match."""
+    days, months, weekdays = map(_outcomes, (expression.day, expression.month, expression.weekday))
+    if not expression.day.day_rules:
+        # One weekday is enough: in some year a date falls on any of them.
+        weekdays = weekdays[:1]
+    for day, month, weekday in product(days, months, weekdays):
+        possible_days(replace(expression, day=day, month=month, weekday=weekday), day_or=day_or)
+
+
+def _exist(fields: DayFields, *, months: Iterable[int]) -> bool:
+    return any(
+        days_in(fields, Month.of(year, month)) for year, month in product(_EVERY_CALENDAR, months)
+    )
+
+
+def _month_days(day: CronField, month: Month) -> set[int]:
+    numbers = {number for number in day.values if number <= month.length}
+    ruled = {rule.on(month) for rule in day.day_rules}
+    return numbers | {number for number in ruled if number is not None}
+
+
+def _outcomes(field: CronField) -> list[CronField]:
+    """Return the fields that keys can select, with as few values as possible."""
+    plain = replace(field, hashed_items=())
+    if not field.hashed_items or field.values or field.day_rules:
+        return [plain]
+    outcomes = field.hashed_items[0].outcomes
+    return [replace(plain, values=tuple(sorted(values))) for values in outcomes]
+
+
+def _no_such_date(expression: CronExpression) -> InvalidTriggerError:
+    fields = (expression.day, expression.month, expression.weekday)
+    day, month, weekday = (field.text for field in fields)
+    never, hint = "never occur", "choose days that exist"
+    if _HASHED.search(f"{day} {month} {weekday}"):
+        never, hint = "do not always occur", "give H a range of days that exist, such as H(1-28)"
+    return InvalidTriggerError(
+        f"no such date: day of month {shorten(day)}, month {shorten(month)} and day of week"
+        f" {shorten(weekday)} {never} together; {hint}",
+        field="day of month",
+    )
+
+
+# Short pieces, so that a count stops soon after it reaches its limit.
+_MAX_PIECE = timedelta(days=400)
+
+
+def next_fixed(times: WallTimes, zone: ZoneInfo, instant: datetime) -> datetime:
+    """Return the next fire time of a fixed expression.
+
+    A wall time fires at the first instant that has reached it: after a gap, or in the first pass of
+    a fold. In the second pass, the next wall time is therefore a time after the fold.
+    """
+    return first_instant(zone, times.first_from(next_wall(zone, instant)))[0]
+
+
+def next_wildcard(times: WallTimes, zone: ZoneInfo, instant: datetime) -> datetime:
+    """Return the next fire time of a wildcard expression, at which the clock shows a match."""
+    wall = times.first_after(wall_at(zone, instant))
+    fold = fold_at(zone, instant)
+    if fold is None or (not fold.second_pass and wall < fold.end):
+        return _first_shown(times, zone, wall)
+    if not fold.second_pass:
+        wall = times.first_from(fold.first)
+    if wall < fold.end:
+        return (wall - fold.offset_in_second_pass).replace(tzinfo=instant.tzinfo)
+    return _first_shown(times, zone, wall)
+
+
+def _first_shown(times: WallTimes, zone: ZoneInfo, wall: datetime) -> datetime:
+    """Return the first instant that shows ``wall``, or a later match if ``wall`` is in a gap."""
+    instant, shown = first_instant(zone, wall)
+    while not shown:
+        wall = times.first_from(wall_at(zone, instant))
+        instant, shown = first_instant(zone, wall)
+    return instant
+
+
+def count_fire_times(
+    times: WallTimes, zone: ZoneInfo, *, after: datetime, until: datetime, limit: int
+) -> int:
+    """Count the fire times in ``(after, until]``, at most up to ``limit``, which is positive.
+
+    The span lies between EARLIEST and LATEST.
+    """
+    # Fire times fall on whole seconds, so the ends of the span may be rounded down.
+    after, until = after.replace(microsecond=0), until.replace(microsecond=0)
+    pieces = _pieces(zone, after + _SECOND, until + _SECOND)
+    counts: Iterable[int]
+    if times.wildcard:
+        counts = (times.count_between(start, stop) for start, stop in pieces)
+    else:
+        counts = _fixed_counts(times, pieces, unreached=next_wall(zone, after))
+    total = 0
+    for count in counts:
+        total += count
+        if total >= limit:
+            return limit
+    return total
+
+
+def _fixed_counts(
+    times: WallTimes, pieces: Iterable[tuple[datetime, datetime]], *, unreached: datetime
+) -> Iterator[int]:
+    """Yield how many fixed times each piece reaches, beginning with the time ``unreached``."""
+    for start, stop in pieces:
+        if unreached < start:
+            # The wall times in the gap and the one right after it fire at one instant.
+            yield min(times.count_between(unreached, start + _SECOND), 1)
+            unreached = start + _SECOND
+        if unreached < stop:
+            yield times.count_between(unreached, stop)
+            unreached = stop
+
+
+def _pieces(zone: ZoneInfo, start: datetime, stop: datetime) -> Iterator[tuple[datetime, datetime]]:
+    """Yield the wall times of ``[start, stop)`` in pieces with one offset each.
+
+    A piece is its first wall time and its end. The clock does not show the end if it changes there.
+    """
+    while start < stop:
+        end = end_of_offset(zone, start, min(stop, start + _MAX_PIECE))
+        wall = wall_at(zone, start)
+        yield wall, wall + (end - start)
+        start = end
+
 
 _DAY_AND = "day_and"
 

@@ -13,11 +13,11 @@ from sqlalchemy import event, func, insert, select
 from celery_dynbeat import Every
 from celery_dynbeat.beat.pruning import prune_runs
 from celery_dynbeat.beat.rollup import RollupDuty
-from celery_dynbeat.common.buckets import LAG_BOUNDS, RUN_TIME_BOUNDS, names_of
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.text import NAME_LENGTH
 from celery_dynbeat.db.models import Rollup, Run
 from celery_dynbeat.store import rollups
+from celery_dynbeat.store.rollups import LAG_BOUNDS, RUN_TIME_BOUNDS, names_of
 from celery_dynbeat.store.span_reads import Span
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import START, execute

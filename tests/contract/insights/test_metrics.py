@@ -11,9 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from celery_dynbeat import signals
 from celery_dynbeat.common.settings import MetricsEndpoint
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.metrics.database_gauges import DatabaseGauges
 from celery_dynbeat.metrics.definitions import BEAT_METRICS, DATABASE_METRICS
-from celery_dynbeat.metrics.exporting import BeatMetrics
+from celery_dynbeat.metrics.exporting import BeatMetrics, DatabaseGauges
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, application, execute
 from tests.support.ended_runs import end_all

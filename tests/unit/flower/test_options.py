@@ -2,7 +2,7 @@
 
 import pytest
 
-from celery_dynbeat.flower.program import unknown_option
+from celery_dynbeat.flower.application import unknown_option
 
 
 @pytest.mark.parametrize(

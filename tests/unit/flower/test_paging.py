@@ -4,7 +4,7 @@ from urllib.parse import parse_qs, urlencode
 
 import pytest
 
-from celery_dynbeat.flower.base.lists import MAX_BACK, SIZES, PagePlace, paging
+from celery_dynbeat.flower.base.page import MAX_BACK, SIZES, PagePlace, paging
 
 
 def here(**changes):

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from celery_dynbeat.metrics.database_gauges import CachedCall
+from celery_dynbeat.metrics.exporting import CachedCall
 from tests.support.waiting import wait_until
 
 

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dynbeat.common.buckets import LAG_BOUNDS, names_of
 from celery_dynbeat.common.states import lag_of
 from celery_dynbeat.insights.lag import lag_percentile, percentile
-from celery_dynbeat.store.rollups import Figures
+from celery_dynbeat.store.rollups import LAG_BOUNDS, Figures, names_of
 
 SECONDS = st.integers(0, 100).map(lambda number: timedelta(seconds=number))
 FRACTIONS = st.sampled_from([0.01, 0.5, 0.9, 0.99, 1.0])

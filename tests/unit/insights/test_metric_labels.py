@@ -2,8 +2,8 @@
 
 import pytest
 
-from celery_dynbeat.metrics.counting import MAX_VALUES, ProcessCounts
 from celery_dynbeat.metrics.definitions import OTHER, UNKNOWN, Metric
+from celery_dynbeat.metrics.exporting import MAX_VALUES, ProcessCounts
 from celery_dynbeat.telemetry import emit, events
 
 METRIC = Metric("runs_total", "Runs", labels=("task", "queue"))

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from celery_dynbeat.metrics.counting import ProcessCounts
 from celery_dynbeat.metrics.definitions import EVENT_METRICS
+from celery_dynbeat.metrics.exporting import ProcessCounts
 from celery_dynbeat.telemetry import emit, events
 
 AT = datetime(2026, 11, 22, tzinfo=UTC)

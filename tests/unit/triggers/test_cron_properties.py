@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.triggers import Cron, Trigger, parse_trigger
-from celery_dynbeat.triggers.cron import expression, trigger, wall_times
+from celery_dynbeat.triggers.cron import expression, trigger
 from tests.unit.triggers import expressions
 
 NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)
 BUDGET_SECONDS = 0.05
-CACHES = [expression.parse_expression, wall_times.wall_times, trigger._first_after]
+CACHES = [expression.parse_expression, trigger.wall_times, trigger._first_after]
 ALPHABET = "0123456789*/,-#lwhr?() @jfmasondeurtiy"
 ALL_DAYS = ",".join(f"{day}w" for day in range(31, 8, -1))
 

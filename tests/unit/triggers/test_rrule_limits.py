@@ -8,7 +8,7 @@ import pytest
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.triggers import RRule
-from celery_dynbeat.triggers.rrule import prepared
+from celery_dynbeat.triggers.rrule import trigger as prepared
 from celery_dynbeat.triggers.rrule.days import RuleWallTimes
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

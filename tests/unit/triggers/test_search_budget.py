@@ -31,7 +31,8 @@ from celery_dynbeat.triggers.base import (
     SearchBudget,
 )
 from celery_dynbeat.triggers.cron.trigger import _first_after as first_cron
-from celery_dynbeat.triggers.rrule import days, prepared
+from celery_dynbeat.triggers.rrule import days
+from celery_dynbeat.triggers.rrule import trigger as prepared
 from celery_dynbeat.triggers.wrappers import BudgetedTrigger
 from celery_dynbeat.triggers.zones import first_instant
 

@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat.common.buckets import LAG_BOUNDS
 from celery_dynbeat.db.models import Hold, Run, Schedule
 from celery_dynbeat.insights.installation import overview
 from celery_dynbeat.insights.lag import lag_percentile
+from celery_dynbeat.store.rollups import LAG_BOUNDS
 from tests.support.applications import MINUTELY, START, execute
 from tests.support.rollup import count_runs
 from tests.support.suites import each_database
