@@ -67,6 +67,20 @@ def test_an_edit_of_the_windows_plans_the_schedules_again_in_its_transaction(
     assert sorted(run.name for run in beat.publisher.sent) == ["in", "once"]
 
 
+def test_paused_and_finished_schedules_get_the_windows_and_stay_as_they_are(mine, clock, beat):
+    mine.create("paused", task="t", trigger=HALF_HOURLY)
+    mine.create("finished", task="t", trigger=Once(START + MINUTE))
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    mine.pause("paused")
+
+    assert mine.set_quiet_hours(DAY) == 2
+
+    assert [mine.get(name).next_run_at for name in ("paused", "finished")] == [None, None]
+    clock.advance(HOUR)
+    assert mine.resume("paused").next_run_at == NOON
+
+
 def test_quiet_hours_follow_the_zone_of_the_owner(mine, clock, beat):
     mine.create("n", task="t", trigger=Every(HOUR, anchor=START))
     mine.set_timezone("Asia/Kathmandu")

@@ -136,6 +136,23 @@ def test_a_schedule_without_other_fire_times_finishes_at_the_skipped_one(
 
 
 @pytest.mark.usefixtures("made")
+def test_skips_that_an_edited_trigger_does_not_yield_have_no_effect(mine):
+    for minute in at(1, 2, 3, 4):
+        mine.skip("n", minute)
+
+    edited = mine.update("n", trigger=Every(120, anchor=START), end_at=at(20)[0])
+
+    assert edited.next_run_at == at(6)[0]
+    assert skipped(mine) == at(2, 4)
+    assert mine.update("n", description="x").next_run_at == at(6)[0]
+    mine.update("n", end_at=at(3)[0], start_at=at(1)[0])
+    assert (skipped(mine), instants(mine.upcoming("n"))) == (at(2), [])
+    mine.update("n", trigger=Every(60, anchor=START), end_at=None)
+    assert skipped(mine) == at(1, 2, 3, 4)
+    assert instants(mine.upcoming("n", count=2)) == at(5, 6)
+
+
+@pytest.mark.usefixtures("made")
 def test_the_number_of_skips_is_bounded(mine, clock, beat, monkeypatch):
     monkeypatch.setattr(timing, "MAX_SKIPPED", 3)
     for minute in at(1, 2, 3):

@@ -124,6 +124,26 @@ def test_a_link_of_an_old_version_that_commits_later_is_planned(
     assert calendars.get(NAME).in_force_at is not None
 
 
+def test_a_fire_time_on_a_new_day_does_not_delay_later_ones(calendars, mine, beat, clock, sent):
+    mine.create("n", task="t", trigger=USING, window="100%", catch_up="all")
+    delayed = mine.get("n").next_run_at
+    clock.move_to(delayed - HOUR)
+    assert clock.now() > at(SATURDAY)
+    calendars.upsert(NAME, dates=[SATURDAY, SUNDAY, MONDAY])
+    beat.run_until_idle()
+    mine.update("n", window="99%")
+    assert mine.get("n").next_run_at == delayed
+    clock.move_to(delayed)
+    beat.run_until_idle()
+    clock.move_to(at(MONDAY) + HOUR)
+    calendars.upsert(NAME, dates=[NEVER])
+    beat.run_until_idle()
+    clock.move_to(at(TUESDAY) + DAY)
+    beat.run_until_idle()
+
+    assert sent_days(sent) == [TUESDAY]
+
+
 #: More days than a search for a fire time examines.
 ALL_DAYS = [START.date() + n * DAY for n in range(1_000)]
 

@@ -398,32 +398,6 @@ def test_locked_runs_of_a_whole_batch_delay_no_other_schedule(limited, clock, mo
 
 
 @pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
-def test_locked_retries_of_a_whole_batch_delay_no_other_retry(limited, clock, monkeypatch):
-    monkeypatch.setattr(refused, "BATCH_SIZE", 1)
-    dynbeat = limited()
-    site_beat, worker = ManualBeat(dynbeat), WorkerStub(dynbeat)
-    for owner in (HELD, FREE):
-        dynbeat.schedules.for_owner(owner).create("n", task="t", trigger=MINUTELY, max_runs=1)
-    clock.advance(60 * SECOND)
-    worker.heartbeat()
-    site_beat.run_until_idle()
-    sent = site_beat.publisher.sent
-    for run in list(sent):
-        assert worker.start(run)
-        delay = SECOND if run.owner == FREE else timedelta(0)
-        worker.finish(run, Status.RETRYING, retry_at=clock.now() + delay)
-    clock.advance(DAY)
-    worker.heartbeat()
-    engine = create_engine(dynbeat.context.database.engine.url, isolation_level="READ COMMITTED")
-
-    with Session(engine) as holder:
-        lock_tables(holder, [RUNS])
-        site_beat.run_until_idle()
-        assert [run.owner for run in sent[2:]] == [FREE]
-    engine.dispose()
-
-
-@pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
 def test_locked_ended_runs_of_a_whole_batch_delay_no_other_schedule(limited, clock, monkeypatch):
     monkeypatch.setattr(failing, "MAX_DEFERRED", 2)
     dynbeat = limited()

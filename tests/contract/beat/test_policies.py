@@ -79,20 +79,6 @@ def test_a_run_whose_canvas_does_not_end_within_max_run_time_is_lost_and_not_sen
     assert mine.get("n").failing_since == lost.finished_at
 
 
-def test_max_run_time_of_a_canvas_is_by_default_that_of_the_settings(
-    mine, clock, beat, of_a_canvas, dynbeat
-):
-    mine.update("n", trigger=Every(days=30), max_run_time=None)
-    clock.advance(dynbeat.context.settings.max_run_time - MINUTE)
-    beat.run_until_idle()
-    assert mine.get_run(of_a_canvas.run_id).status == "retrying"
-
-    clock.advance(2 * MINUTE)
-    beat.run_until_idle()
-
-    assert mine.get_run(of_a_canvas.run_id).status == "lost"
-
-
 @pytest.mark.usefixtures("run")
 def test_a_retry_and_a_replacement_by_one_task_are_sent_again_and_not_lost(
     mine, clock, beat, sent, worker, run

@@ -220,21 +220,6 @@ def test_beat_does_not_prune_during_a_backlog(database_url, clock, monkeypatch):
     assert len(beat.publisher.sent) == 5
 
 
-def test_after_the_backlog_the_history_is_pruned(database_url, clock, monkeypatch):
-    monkeypatch.setattr(refused, "BATCH_SIZE", 2)
-    with application(database_url, clock=clock) as dynbeat:
-        mine, beat = dynbeat.schedules.for_owner("user:42"), ManualBeat(dynbeat)
-        beat.tick()
-        for number in range(5):
-            mine.create(f"n{number}", task="t", trigger=DAILY)
-        old_runs(dynbeat, 3)
-        clock.advance(DAY)
-
-        beat.run_until_idle()
-
-        assert left(dynbeat) == 5
-
-
 def test_the_setting_determines_the_retention(database_url, clock):
     with application(
         database_url, clock=clock, history_retention=401 * DAY - FIRST_DELAY

@@ -10,7 +10,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.exc import DBAPIError
 
 from celery_dynbeat import Cron, Every
-from celery_dynbeat.beat import decisions, outgoing_runs, refused
+from celery_dynbeat.beat import decisions, outgoing_runs
 from celery_dynbeat.common import settings
 from celery_dynbeat.process.left_out import RETRY_AFTER
 from celery_dynbeat.store import runs
@@ -90,21 +90,6 @@ def test_a_row_that_the_commit_refuses_stops_no_other(dynbeat, mine, clock, beat
     else:
         ((kind, name),) = left_out(beat)
         assert (kind, "'bad' of 'user:42'" in name) == ("row", True)
-
-
-@pytest.mark.usefixtures("good")
-@each_database
-def test_a_run_that_a_check_refuses_quarantines_its_schedule(dynbeat, mine, clock, beat, sent):
-    if dynbeat.context.database.engine.dialect.name == "sqlite":
-        pytest.skip("SQLite adds no constraint to a table")
-    execute_ddl(dynbeat, "ALTER TABLE dynbeat_run ADD CONSTRAINT no_bad CHECK (name <> 'bad')")
-
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-
-    assert names_of(sent) == good_names()
-    assert "no_bad" in mine.get("bad").error
-    assert mine.runs("bad") == []
 
 
 @pytest.mark.usefixtures("good")
@@ -456,39 +441,6 @@ def test_an_insert_of_new_rows_skips_duplicates_and_nothing_else(dynbeat, mine, 
     long = {**bad, "name": "n" * 300}
     with pytest.raises(DBAPIError):
         database.run(partial(runs.add, rows=[long]))
-
-
-@contextlib.contextmanager
-def locked(dynbeat, statement):
-    engine = dynbeat.context.database.engine
-    with engine.connect() as connection:
-        connection.exec_driver_sql(statement)
-        yield
-        connection.rollback()
-
-
-@each_database
-def test_locked_lost_runs_do_not_hide_the_others(limited, clock, monkeypatch):
-    monkeypatch.setattr(refused, "BATCH_SIZE", 3)
-    dynbeat = limited()
-    if dynbeat.context.database.engine.dialect.name == "sqlite":
-        pytest.skip("SQLite has no row locks")
-    mine = dynbeat.schedules.for_owner("user:42")
-    beat = ManualBeat(dynbeat)
-    for number in range(8):
-        mine.create(f"n-{number}", task="t", trigger=Every(3_600))
-    clock.advance(timedelta(hours=1))
-    beat.run_until_idle()
-    for run in beat.publisher.sent:
-        start(dynbeat, run.run_id)
-    clock.advance(2 * dynbeat.context.settings.node_timeout)
-    locking = "SELECT id FROM dynbeat_run WHERE name <= 'n-5' FOR UPDATE"
-
-    with locked(dynbeat, locking):
-        beat.run_until_idle()
-
-    assert {mine.runs(f"n-{number}")[0].status for number in range(6)} == {"running"}
-    assert {mine.runs(f"n-{number}")[0].status for number in (6, 7)} == {"lost"}
 
 
 def test_a_schedule_whose_correction_is_refused_delays_no_other(dynbeat, mine, clock, beat, sent):

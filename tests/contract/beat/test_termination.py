@@ -152,19 +152,6 @@ def test_no_request_is_sent_for_a_while_after_repeated_refusals(
     assert [error_of(mine, run) for run in runs] == [REFUSAL] * 3
 
 
-def test_requests_are_sent_again_after_the_refusal_pause(
-    broker, replace_one, run_maintenance, monkeypatch
-):
-    monkeypatch.setattr(termination, "REFUSAL_PAUSE", 0)
-    broker.error = DispatchError(REFUSAL)
-    refused_one_after_the_other(replace_one, run_maintenance, "abc")
-
-    broker.error = None
-    run = replace_one("d")
-
-    assert broker.terminated == [run.run_id]
-
-
 def test_a_later_claim_sends_no_request_for_a_run_that_was_replaced_before(
     mine, clock, beat, broker, worker, replace_one
 ):

@@ -47,13 +47,6 @@ def test_the_run_has_the_last_note(execute_task):
     assert (run.status, run.note, run.error) == ("succeeded", "13 mails, é 🐝", None)
 
 
-def test_a_run_without_a_note_has_none(execute_task):
-    def body():
-        note("")
-
-    assert execute_task(body).note is None
-
-
 @pytest.mark.parametrize(
     ("text", "stored"), [("x" * 501, "x" * 497 + "..."), ("a\x00b\ud800", "a\\x00b\\ud800")]
 )
@@ -103,11 +96,6 @@ def test_outside_of_a_run_it_does_nothing(dynbeat, mine):
 
     assert plain.apply().state == "SUCCESS"
     assert not mine.runs()
-
-
-def test_a_text_is_required():
-    with pytest.raises(TypeError, match=r"the note 12 must be a string: call note\(str"):
-        note(12)
 
 
 def test_a_header_of_a_message_is_no_note():

@@ -233,20 +233,6 @@ def test_an_attempt_that_started_between_two_checks_is_not_ended(dynbeat, mine, 
     assert status_of(mine, run) == "running"
 
 
-def test_lost_runs_in_a_row_pause_the_schedule(mine, clock, beat, worker, check, begun):
-    begun(pause_after_failures=1)
-    mine.update("n", max_runs=None)
-    clock.advance(timedelta(seconds=1))
-
-    check()
-    beat.run_until_idle()
-    clock.advance(MINUTE)
-    worker.heartbeat()
-    beat.run_until_idle()
-
-    assert mine.get("n").enabled is False
-
-
 @pytest.fixture
 def task(dynbeat):
     """Return the guarded task of the runs."""

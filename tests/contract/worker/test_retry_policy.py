@@ -103,18 +103,6 @@ def test_a_schedule_without_a_policy_has_no_header_and_no_retry(worker):
     assert fail(worker, run).status == "failed"
 
 
-def test_the_setting_applies_to_schedules_without_a_policy(limited, clock):
-    worker = ExecutingWorker(limited(retry={"max_retries": 1, "backoff": 10}), clock)
-    try:
-        worker.create(max_runs=1)
-        assert fail(worker, worker.send()).status == "retrying"
-        worker.mine.update("n", retry=Retry(max_retries=0), max_runs=2)
-        assert fail(worker, worker.send()).status == "failed"
-    finally:
-        worker.outcomes.disconnect()
-        worker.outcomes.close()
-
-
 def test_a_failure_counts_once_when_the_run_has_failed_for_good(worker):
     worker.create(retry=Retry(max_retries=1, backoff=10), max_runs=2, pause_after_failures=1)
 
@@ -203,23 +191,6 @@ def test_a_waiting_run_does_not_expire(worker):
     fail(worker, worker.send())
 
     assert sent_after(worker, timedelta(seconds=600)) is not None
-
-
-def test_a_waiting_run_counts_as_unfinished_for_overlap(worker):
-    worker.create(retry=Retry(max_retries=1, backoff=90), overlap="skip")
-    fail(worker, worker.send())
-
-    assert sent_after(worker, MINUTE) is None
-    assert [run.status for run in worker.mine.runs()] == ["skipped", "retrying"]
-
-
-def test_a_newer_run_replaces_a_waiting_one(worker):
-    worker.create(retry=Retry(max_retries=1, backoff=90), overlap="cancel_previous")
-    first = worker.send()
-    fail(worker, first)
-
-    assert sent_after(worker, MINUTE).run_id != first.run_id
-    assert worker.status(first) == "revoked"
 
 
 def test_the_retry_of_a_replaced_run_is_not_made(worker):

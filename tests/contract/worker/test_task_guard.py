@@ -392,20 +392,6 @@ def test_the_start_of_another_process_or_a_later_start_is_not_undone(
     assert only(mine).status == "running"
 
 
-def test_a_silent_node_that_has_just_started_a_run_does_not_count_as_dead(
-    clock, message, deliver, alive
-):
-    alive("w1")
-    clock.advance(2 * TIMEOUT)
-    deliver(message)
-
-    again = replace(message, worker="w2", redelivered=True)
-
-    assert deliver(again) is StartAction.NOTE_REDELIVERY
-    clock.advance(TIMEOUT)
-    assert deliver(again) is StartAction.START
-
-
 def test_a_refusal_has_its_reason(dynbeat, clock, message, finish):
     def refusal(**changes):
         decision = dynbeat.context.database.run(

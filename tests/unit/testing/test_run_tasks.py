@@ -72,19 +72,6 @@ def test_a_task_gets_its_arguments_its_fire_time_and_its_attempt(app, beat, cloc
     assert (run.status, run.attempt, run.started_at) == ("succeeded", 1, clock.now())
 
 
-def test_each_fire_time_runs_once(app, beat, clock, mine):
-    seen = []
-    add_task(app, "t", lambda: seen.append(clock.now()))
-    mine.create("s", task="t", trigger=Cron("0 * * * *"))
-
-    for _ in range(3):
-        clock.advance(timedelta(hours=1))
-        beat.run_until_idle()
-        beat.run_until_idle()
-
-    assert seen == [NINE + timedelta(hours=hours) for hours in (1, 2, 3)]
-
-
 def test_a_task_that_raises_ends_its_run_as_failed(app, beat, clock, mine):
     @app.task(name="t", shared=False)
     def body():
@@ -212,24 +199,6 @@ def test_a_schedule_that_a_task_creates_is_dispatched_when_it_is_due(app, beat, 
     beat.run_until_idle()
 
     assert seen == [NINE + timedelta(seconds=65)]
-
-
-def test_a_deleted_schedule_does_not_run_its_message(app, beat, clock, mine):
-    seen = []
-
-    @app.task(name="deleter", shared=False)
-    def deleter():
-        mine.delete("s")
-
-    add_task(app, "t", lambda: seen.append(1))
-    mine.create("deleter", task="deleter", trigger=Once(NINE + timedelta(seconds=1)))
-    mine.create("s", task="t", trigger=Once(NINE + timedelta(seconds=2)))
-    clock.advance(60)
-
-    beat.run_until_idle()
-
-    assert seen == []
-    assert statuses(mine) == ["revoked"]
 
 
 def test_the_signals_of_the_task_are_sent(app, beat, clock, mine):
