@@ -248,6 +248,15 @@ CALLS = {
     ),
     "batch": (lambda mine, value: mine.get_batch(value), [*ANY, "", "0" * 35, new_run_id(START)]),
     "runs of batch": (lambda mine, value: mine.runs(batch_id=value), [*ANY, "", "0" * 35]),
+    "cancelled status": (
+        lambda mine, value: mine.cancel_runs(status=value),
+        [*ANY, "odd", "succeeded", ("sent", "skipped"), ()],
+    ),
+    "cancelled": (lambda mine, value: mine.cancel_runs(limit=value), [*ANY, 0, 100_001, True]),
+    "pause until": (
+        lambda mine, value: mine.pause("n", until=value),
+        [*ANY, START, START.replace(tzinfo=None), timedelta(0), timedelta.max, True],
+    ),
     "cancelled batch": (lambda mine, value: mine.cancel_runs(batch_id=value), [*ANY, "", "0" * 35]),
 }
 

@@ -112,38 +112,6 @@ def test_the_cursor_of_another_order_is_rejected(dynbeat, mine):
                 assert caught.value.field == "after"
 
 
-@pytest.mark.parametrize("run_id", ["", "nonsense", None, 5, b"x", "{" * 100])
-def test_a_text_that_is_not_an_id_is_rejected(mine, run_id):
-    with pytest.raises(InvalidArgumentError) as caught:
-        mine.get_run(run_id)
-
-    assert caught.value.field == "run_id"
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("status", "odd"),
-        ("status", ["failed", "odd"]),
-        ("status", []),
-        ("status", 5),
-        ("status", [[]]),
-        ("origin", "odd"),
-        ("origin", []),
-        ("task", ""),
-        ("since", "now"),
-        ("until", "now"),
-        ("limit", 1_001),
-        ("after", 5),
-    ],
-)
-def test_an_invalid_filter_is_rejected(dynbeat, mine, field, value):
-    for call in (mine.runs, dynbeat.schedules.runs):
-        with pytest.raises(InvalidArgumentError) as caught:
-            call(**{field: value})
-        assert caught.value.field == field
-
-
 UNFINISHED = ("pending", "sent", "running", "retrying")
 FILTERS = (
     {},

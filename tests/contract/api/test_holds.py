@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import event
 
-from celery_dynbeat import HoldInfo, InvalidArgumentError
+from celery_dynbeat import HoldInfo
 from celery_dynbeat.store import holds
 from tests.support.applications import MINUTELY, START
 from tests.support.ended_runs import end, start
@@ -145,21 +145,3 @@ def test_a_hold_is_not_listed_after_its_end(mine, clock):
 
     assert mine.holds() == []
     assert mine.release() is None
-
-
-@pytest.mark.parametrize(
-    ("given", "field", "rule"),
-    [
-        ({"reason": 1}, "reason", "must be a string"),
-        ({"reason": "x" * 1025}, "reason", "at most 1024"),
-        ({"reason": "r", "until": START}, "until", "later than now"),
-        ({"reason": "r", "until": START.replace(tzinfo=None)}, "until", "aware datetime"),
-        ({"reason": "r", "until": 3600}, "until", "aware datetime"),
-    ],
-)
-def test_an_invalid_hold_is_rejected(mine, given, field, rule):
-    with pytest.raises(InvalidArgumentError, match=rule) as raised:
-        mine.hold(**given)
-
-    assert raised.value.field == field
-    assert mine.holds() == []

@@ -4,7 +4,6 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import InvalidArgumentError
 from celery_dynbeat.beat import fairness
 from tests.support.applications import MINUTELY, START
 from tests.support.suites import each_database
@@ -101,26 +100,3 @@ def test_a_pause_that_the_planning_time_does_not_reach_ends_in_the_next_pass(
     assert sorted(run.name for run in sent) == ["n0", "n1", "n2"]
     assert minutes_of(sent) == [3, 3, 3]
     assert [each.actor for each in mine.changes("n2") if each.action == "resume"] == ["beat"]
-
-
-@pytest.mark.parametrize(
-    ("until", "rule"),
-    [
-        (START, "must be later than now"),
-        (timedelta(0), "must be later than now"),
-        (START.replace(tzinfo=None), "must be an aware datetime"),
-        ("2h", "must be an aware datetime, a timedelta"),
-        (timedelta.max, "is too long"),
-        (True, "must be an aware datetime, a timedelta"),
-    ],
-)
-@pytest.mark.usefixtures("made")
-def test_an_invalid_end_is_refused(mine, until, rule):
-    for call in (
-        lambda: mine.pause("n", until=until),
-        lambda: mine.pause_many(until=until, everything=True),
-    ):
-        with pytest.raises(InvalidArgumentError, match=rule) as caught:
-            call()
-        assert caught.value.field == "until"
-    assert mine.get("n").enabled

@@ -68,14 +68,6 @@ def test_to_dict_is_a_body_that_an_application_returns(limited):
     }
 
 
-@pytest.mark.parametrize("count", [0, 101, True, "5"])
-def test_the_count_is_bounded(mine, count):
-    with pytest.raises(InvalidArgumentError) as refusal:
-        mine.preview(NINE, "a", count)
-
-    assert refusal.value.field == "count"
-
-
 def test_a_retry_that_never_comes_before_the_next_fire_time_has_a_warning(mine):
     hourly = Every(3600)
     for delay, is_warned in ((3600, True), (3599, False)):

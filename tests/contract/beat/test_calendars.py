@@ -74,6 +74,24 @@ def test_an_edit_plans_the_schedules_again(calendars, mine, beat, clock):
     assert (found.in_force_at, found.waiting_schedules.count) == (clock.now(), 0)
 
 
+def test_plans_come_in_batches(calendars, mine, beat, monkeypatch):
+    monkeypatch.setattr(replanning, "BATCH_SIZE", 3)
+    rows = [{"name": f"n{n}", "task": "t", "trigger": USING} for n in range(8)]
+    mine.create_many(rows)
+    # Beat sees that there is a calendar.
+    beat.run_until_idle()
+    calendars.upsert(NAME, dates=[SATURDAY])
+
+    waiting = []
+    for _ in range(4):
+        waiting.append(calendars.get(NAME).waiting_schedules.count)
+        beat.tick()
+
+    assert waiting == [8, 5, 2, 0]
+    assert calendars.get(NAME).in_force_at == START
+    assert {each.next_run_at for each in mine.list()} == {at(SUNDAY)}
+
+
 @each_database
 def test_a_locked_schedule_is_planned_later_and_delays_no_other(
     calendars, dynbeat, mine, beat, clock, monkeypatch

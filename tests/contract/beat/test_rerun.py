@@ -292,29 +292,6 @@ def test_a_call_for_too_long_a_history_is_refused(mine, history, monkeypatch):
         mine.rerun_many(since=START)
 
 
-@pytest.mark.parametrize(
-    ("given", "field"),
-    [
-        ({"since": START.replace(tzinfo=None)}, "since"),
-        ({"since": START + HOUR}, "since"),
-        ({"since": START, "until": START - HOUR}, "since"),
-        ({"since": START, "until": "x"}, "until"),
-        ({"since": START, "ended_before": START.replace(tzinfo=None)}, "ended_before"),
-        ({"since": START, "status": "skipped"}, "status"),
-        ({"since": START, "status": ["failed", "running"]}, "status"),
-        ({"since": START, "status": []}, "status"),
-        ({"since": START, "status": [["failed"]]}, "status"),
-        ({"since": START, "per_minute": 0}, "per_minute"),
-        ({"since": START, "per_minute": 10_001}, "per_minute"),
-        ({"since": START, "name": ""}, "name"),
-    ],
-)
-def test_an_invalid_argument_is_refused(mine, given, field):
-    with pytest.raises(InvalidArgumentError) as raised:
-        mine.rerun_many(**given)
-    assert raised.value.field == field
-
-
 def test_a_rerun_that_is_committed_after_the_search_is_not_made_again(
     dynbeat, mine, beat, sent, history, monkeypatch
 ):

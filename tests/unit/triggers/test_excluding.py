@@ -100,12 +100,6 @@ def test_an_excluded_trigger_with_exclusions_is_rejected():
         WEEKDAYS.excluding(Cron("0 0 * * *").excluding(CHRISTMAS))
 
 
-@pytest.mark.parametrize("given", ["x", None, CHRISTMAS])
-def test_excluding_rejects_a_base_that_is_not_a_trigger(given):
-    with pytest.raises(InvalidTriggerError, match="is not a trigger"):
-        Excluding(given, CHRISTMAS)
-
-
 def test_the_zone_of_the_days_may_differ_from_the_triggers_zone():
     trigger = Cron("0 9 * * *").excluding(CHRISTMAS, timezone=SEOUL)
 
