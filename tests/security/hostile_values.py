@@ -230,9 +230,12 @@ CALLS = {
     "rerun": (lambda mine, value: mine.rerun(value), [*ANY, "", "0" * 35, new_run_id(START)]),
     "rerun since": (
         lambda mine, value: mine.rerun_many(since=value),
-        [*ANY, START.replace(tzinfo=None), None],
+        [*ANY, START.replace(tzinfo=None), START + timedelta(days=1), None],
     ),
-    "rerun until": (lambda mine, value: mine.rerun_many(since=START, until=value), ANY),
+    "rerun until": (
+        lambda mine, value: mine.rerun_many(since=START, until=value),
+        [*ANY, START - timedelta(days=1)],
+    ),
     "rerun ended": (lambda mine, value: mine.rerun_many(since=START, ended_before=value), ANY),
     "rerun status": (
         lambda mine, value: mine.rerun_many(since=START, status=value),

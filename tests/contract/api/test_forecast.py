@@ -154,6 +154,17 @@ def test_runs_are_counted_by_hour_and_queue_for_all_owners_or_one(dynbeat, mine,
     assert forecast(since=START - HOUR) == forecast()
 
 
+def test_skipped_fire_times_are_left_out_and_an_overdue_schedule_runs_now(mine, clock, forecast):
+    mine.create("n", task="t", trigger=timedelta(minutes=30))
+    mine.create("due", task="t", trigger=Cron("15 9,11 * * *"))
+    mine.skip("n", START + HOUR)
+    mine.create("once", task="t", trigger=Once(START + HOUR))
+    mine.skip("once", START + HOUR)
+    clock.advance(20 * MINUTE)
+
+    assert forecast() == [(0, "celery", 2), (1, "celery", 1), (2, "celery", 3)]
+
+
 def test_a_schedule_that_cannot_be_read_has_no_run_after_the_next_one(dynbeat, mine, forecast):
     mine.create("n", task="t", trigger=timedelta(minutes=30))
     execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'x'")

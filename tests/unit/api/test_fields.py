@@ -135,6 +135,7 @@ def test_a_stored_error_contains_only_characters_that_each_database_accepts(text
         ("timezone", "belongs to the trigger"),
         ("expires", "expires_after"),
         ("enabled", "pause"),
+        ("countdown", "options"),
         ("xyzzy", "known fields are args, "),
     ],
 )
