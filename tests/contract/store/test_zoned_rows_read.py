@@ -1,4 +1,4 @@
-"""A change of an owner's zone reads the schedules of that owner only."""
+"""A change of the zone or the quiet hours of an owner reads the schedules of that owner only."""
 
 import pytest
 
@@ -17,8 +17,15 @@ OTHERS = """
 """
 
 
+CHANGES = {
+    "zone": lambda mine: mine.set_timezone("Asia/Seoul"),
+    "quiet hours": lambda mine: mine.set_quiet_hours(["22:00-07:00"]),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
-def test_a_change_of_the_zone_reads_the_schedules_of_its_owner(request, kind):
+def test_a_change_of_the_clock_of_an_owner_reads_its_schedules(request, kind, change):
     with application(request.getfixturevalue(f"{kind}_url")) as dynbeat:
         dynbeat.context.prepare()
         execute(dynbeat, OTHERS.format(sequence=numbers(kind, rows=ROWS)))
@@ -27,24 +34,7 @@ def test_a_change_of_the_zone_reads_the_schedules_of_its_owner(request, kind):
             mine.create(f"n{number}", task="t", trigger=Cron("0 9 * * *"))
 
         with record_statements(dynbeat.context.database.engine) as statements:
-            assert mine.set_timezone("Asia/Seoul") == OWN
-
-        assert statements
-        assert sum(each.rows for each in statements) <= 10 * OWN
-        assert {row.timezone for row in mine.list()} == {"Asia/Seoul"}
-
-
-@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
-def test_quiet_hours_read_the_schedules_of_their_owner(request, kind):
-    with application(request.getfixturevalue(f"{kind}_url")) as dynbeat:
-        dynbeat.context.prepare()
-        execute(dynbeat, OTHERS.format(sequence=numbers(kind, rows=ROWS)))
-        mine = dynbeat.schedules.for_owner("user:1234")
-        for number in range(OWN):
-            mine.create(f"n{number}", task="t", trigger=Cron("0 9 * * *"))
-
-        with record_statements(dynbeat.context.database.engine) as statements:
-            assert mine.set_quiet_hours(["22:00-07:00"]) == OWN
+            assert change(mine) == OWN
 
         assert statements
         assert sum(each.rows for each in statements) <= 10 * OWN
