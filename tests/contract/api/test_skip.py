@@ -136,6 +136,23 @@ def test_a_schedule_without_other_fire_times_finishes_at_the_skipped_one(
 
 
 @pytest.mark.usefixtures("made")
+def test_a_paused_schedule_keeps_its_skips(mine, clock):
+    mine.skip("n", at(2)[0])
+    mine.pause("n")
+    mine.skip("n", at(3)[0])
+    assert instants(mine.upcoming("n")) == []
+    assert [each.fire_at for each in mine.upcoming("n", with_skipped=True)] == at(2, 3)
+    mine.skip("n", at(1)[0])
+    assert mine.get("n").next_run_at is None
+    clock.advance(MINUTE)
+
+    assert mine.resume("n").next_run_at == at(4)[0]
+    # The skipped fire time did not count as missed.
+    assert [run.error for run in mine.runs()] == ["skipped by a call"]
+    assert mine.unskip("n", at(3)[0]).next_run_at == at(3)[0]
+
+
+@pytest.mark.usefixtures("made")
 def test_skips_that_an_edited_trigger_does_not_yield_have_no_effect(mine):
     for minute in at(1, 2, 3, 4):
         mine.skip("n", minute)

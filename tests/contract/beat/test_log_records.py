@@ -56,33 +56,6 @@ def test_dispatched(mine, clock, beat, fields):
     ]
 
 
-def test_republished(mine, beat, fields):
-    mine.create("digest", task="t", trigger=MINUTELY)
-    run = mine.run_now("digest")
-    beat.run_until_idle()
-
-    (runs,) = fields("runs_republished", "runs")
-    assert [(each["schedule"], each["run_id"]) for each in runs] == [("digest", run.id)]
-
-
-def test_held(mine, clock, beat, fields):
-    mine.create("digest", task="t", trigger=MINUTELY)
-    mine.hold(reason="the mail server is down")
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-
-    assert fields("schedules_held", "schedules") == (1,)
-
-
-def test_lost(begun, clock, beat, fields):
-    _, run = begun
-    clock.advance(timedelta(minutes=10))
-    beat.run_until_idle()
-
-    found = fields("run_lost", "owner", "schedule", "run_id", "attempt", "worker")
-    assert found == ("user:42", "digest", run.run_id, 1, "w1")
-
-
 def test_paused(mine, clock, beat, begun, fields):
     worker, run = begun
     mine.update("digest", max_runs=2)
@@ -94,24 +67,6 @@ def test_paused(mine, clock, beat, begun, fields):
     found = fields("schedule_paused", "owner", "schedule", "schedule_id")
     assert found == ("user:42", "digest", run.schedule_id)
     assert mine.get("digest").enabled is False
-
-
-def test_quarantined(dynbeat, mine, clock, beat, fields):
-    mine.create("digest", task="t", trigger=MINUTELY)
-    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'nonsense'")
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-
-    assert fields("schedule_quarantined", "owner", "schedule") == ("user:42", "digest")
-
-
-def test_unsupported(dynbeat, mine, clock, beat, fields):
-    mine.create("digest", task="t", trigger=MINUTELY)
-    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_kind = 'lunar'")
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-
-    assert fields("trigger_unsupported", "owner", "schedule") == ("user:42", "digest")
 
 
 def test_unpublishable(dynbeat, mine, beat, fields):
