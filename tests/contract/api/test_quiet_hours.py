@@ -180,6 +180,24 @@ def test_no_run_waits_until_a_day_that_its_rule_excludes(dynbeat, mine, clock, b
     assert mine.runs(status="skipped").items == ()
 
 
+def test_a_preview_shows_the_hold_of_its_owner(mine):
+    shown = partial(mine.preview, Cron("0 10,11 * * *"), "n", count=2)
+    mine.bound(actor="alice").hold(reason="r", until=START + 1.5 * HOUR)
+
+    timed, after = shown().fire_times
+
+    assert (timed.run_at, after.run_at) == (START + 1.5 * HOUR, START + 2 * HOUR)
+    assert timed.note == "held by alice (r): sent at 2026-11-21 10:30 UTC"
+    assert after.note is None
+    missed, _ = shown(catch_up="none").fire_times
+    assert missed.run_at is None
+    assert missed.note.startswith("held by alice (r): missed: no beat could send it in time")
+    mine.bound(actor="alice").hold()
+    assert [(each.run_at, each.note) for each in shown().fire_times] == [
+        (None, "held by alice")
+    ] * 2
+
+
 def test_the_calls_show_audit_and_export_the_windows(mine):
     mine.set_quiet_hours([QuietHours("22:00", "07:00", days="mon-fri"), "sat,sun 00:00-00:00"])
     mine.bound(actor="alice", reason="asked").set_quiet_hours(DAY)
