@@ -280,15 +280,3 @@ def test_a_fire_time_that_would_move_more_than_31_days_is_dropped():
     assert [str(instant.date()) for instant in found] == ["2027-02-10"]
     monthly = Cron("0 9 9 1 *").on_business_day("next", calendar=NAME).resolved({NAME: days})
     assert monthly.next_after(at(2026, 12, 1)) == at(2028, 1, 9, 9)
-
-
-def test_a_calendar_of_all_days_ends_the_search():
-    days = CalendarDays(NAME, frozenset(date(2022, 1, 1) + n * DAY for n in range(3_000)))
-    for rule in (
-        DAILY.excluding(calendar=NAME),
-        DAILY.on_business_day("next", calendar=NAME),
-        DAILY.on_business_day("previous", calendar=NAME),
-    ):
-        resolved = rule.resolved({NAME: days})
-        assert resolved.next_after(at(2026, 1, 1)) is None
-        assert resolved.latest_until(after=at(2022, 1, 1), until=at(2026, 1, 1)) is None

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celery_dynbeat import AnyOf, Cron, Every, InvalidTriggerError, Once, RRule
-from celery_dynbeat.triggers import Solar, parse_trigger
+from celery_dynbeat.triggers import parse_trigger
 
 ZONES = ["Asia/Seoul", "Europe/Berlin", "UTC"]
 NAMED = st.none() | st.sampled_from(ZONES)
@@ -55,10 +55,6 @@ def test_a_trigger_that_needs_no_zone_has_its_plain_text_in_a_row(trigger):
     zoned = trigger.in_zone("Asia/Kathmandu")
 
     assert (zoned.needs_zone, zoned.spec) == (False, zoned.spec)
-
-
-def test_sun_events_need_no_zone():
-    assert not Solar("sunrise", latitude=1, longitude=2).needs_zone
 
 
 def test_equal_triggers_in_a_list_are_still_rejected():
