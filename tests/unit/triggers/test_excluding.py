@@ -95,6 +95,16 @@ def day(instant: datetime, clock: ZoneInfo) -> date:
     return instant.astimezone(clock).date()
 
 
+def test_exclusions_in_one_zone_are_combined():
+    trigger = WEEKDAYS.excluding(CHRISTMAS).excluding(Cron("0 0 1 1 *")).excluding(CHRISTMAS)
+
+    assert trigger == WEEKDAYS.excluding(Cron("0 0 1 1 *", timezone=SEOUL), CHRISTMAS)
+    assert isinstance(trigger, Excluding)
+    assert trigger.trigger == WEEKDAYS
+    with pytest.raises(InvalidTriggerError, match="give all of them the same timezone"):
+        trigger.excluding(CHRISTMAS, timezone="UTC")
+
+
 def test_an_excluded_trigger_with_exclusions_is_rejected():
     with pytest.raises(InvalidTriggerError, match="give plain triggers"):
         WEEKDAYS.excluding(Cron("0 0 * * *").excluding(CHRISTMAS))
