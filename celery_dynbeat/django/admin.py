@@ -263,6 +263,25 @@ class DynbeatAdmin(admin.ModelAdmin):
         return None
 
 
+def column(label: Any, read: Callable[[Any], Any]) -> Any:
+    """Return a column that shows what ``read`` returns for a row."""
+
+    def shown(self: Any, row: Any) -> Any:
+        del self
+        return read(row)
+
+    return admin.display(description=label)(shown)
+
+
+def action(label: Any, call: Callable[..., object], done: Callable[[int], str]) -> Any:
+    """Return an action that calls the API for each row; ``done`` is its message."""
+
+    def act(self: DynbeatAdmin, request: HttpRequest, queryset: QuerySet) -> None:
+        self.each(request, queryset, call, done)
+
+    return admin.action(description=label, permissions=["act"])(act)
+
+
 class PauseForm(ActionForm):
     """The menu of actions, with the arguments of a pause."""
 
@@ -299,6 +318,20 @@ class ScheduleAdmin(DynbeatAdmin):
     actions: ClassVar = ["run_now", "pause", "resume", "delete_selected"]
     #: What a user sees who may only view schedules: no arguments.
     viewed = ("owner", "name", "task", "description", "rule", "shown_state", "next_at", "last_at")
+    next_at = column(
+        _("Next run"), lambda schedule: _instant(None if schedule.is_held else schedule.next_run_at)
+    )
+    last_at = column(_("Last run"), lambda schedule: _instant(schedule.last_run_at))
+    run_now = action(
+        _("Run selected schedules now"),
+        OwnerSchedules.run_now,
+        lambda n: ngettext("%d schedule runs now.", "%d schedules run now.", n) % n,
+    )
+    resume = action(
+        _("Resume selected schedules"),
+        OwnerSchedules.resume,
+        lambda n: ngettext("%d schedule is resumed.", "%d schedules are resumed.", n) % n,
+    )
 
     def get_owner_choices(self, request: HttpRequest) -> Sequence[tuple[str, str]] | None:
         """Return the owners, with labels, of a new schedule; None for any text. A hook."""
@@ -326,16 +359,6 @@ class ScheduleAdmin(DynbeatAdmin):
         """Return the state, with its reason as a title."""
         why = schedule.error or (schedule.paused_reason if schedule.state == State.PAUSED else "")
         return _tagged(schedule.state, truncatechars(why or "", _MAX_ERROR))
-
-    @admin.display(description=_("Next run"))
-    def next_at(self, schedule: Schedule) -> str:
-        """Return the next run with seconds."""
-        return _instant(None if schedule.is_held else schedule.next_run_at)
-
-    @admin.display(description=_("Last run"))
-    def last_at(self, schedule: Schedule) -> str:
-        """Return the last run with seconds."""
-        return _instant(schedule.last_run_at)
 
     @admin.display(description=_("Last runs"))
     def last_runs(self, schedule: Schedule) -> Any:
@@ -480,16 +503,6 @@ class ScheduleAdmin(DynbeatAdmin):
         response: HttpResponse = super().history_view(request, object_id, extra_context)
         return response
 
-    @admin.action(description=_("Run selected schedules now"), permissions=["act"])
-    def run_now(self, request: HttpRequest, queryset: QuerySet) -> None:
-        """Run schedules once more, at once."""
-        self.each(
-            request,
-            queryset,
-            OwnerSchedules.run_now,
-            lambda n: ngettext("%d schedule runs now.", "%d schedules run now.", n) % n,
-        )
-
     @admin.action(description=_("Pause selected schedules"), permissions=["act"])
     def pause(self, request: HttpRequest, queryset: QuerySet) -> None:
         """Pause schedules, with a reason and an end."""
@@ -512,16 +525,6 @@ class ScheduleAdmin(DynbeatAdmin):
             return None
         zone = ZoneInfo(timezone.get_current_timezone_name())
         return parse_instant(text).resolve(now=self.dynbeat.context.clock.now, zone=zone)
-
-    @admin.action(description=_("Resume selected schedules"), permissions=["act"])
-    def resume(self, request: HttpRequest, queryset: QuerySet) -> None:
-        """Resume schedules."""
-        self.each(
-            request,
-            queryset,
-            OwnerSchedules.resume,
-            lambda n: ngettext("%d schedule is resumed.", "%d schedules are resumed.", n) % n,
-        )
 
     # The name is that in Django's page, and so is the text.
     @admin.action(description=delete_selected.short_description, permissions=["delete"])
@@ -555,6 +558,22 @@ class RunAdmin(DynbeatAdmin):
         *("schedule", "task", "shown_status", "origin", "fired_at", "sent_at", "started_at"),
         *("finished_at", "shown_duration", "shown_lag", "attempt", "worker", "note", "error"),
     )
+    shown_status = column(_("Status"), lambda run: _tagged(run.status))
+    fired_at = column(_("Fire time"), lambda run: _instant(run.fire_at))
+    shown_duration = column(_("Duration"), lambda run: _seconds(run.duration))
+    shown_lag = column(_("Lag"), lambda run: _seconds(run.lag))
+    shown_note = column(_("Note"), lambda run: truncatechars(run.note or "", _MAX_ERROR))
+    shown_error = column(_("Error"), lambda run: truncatechars(run.error or "", _MAX_ERROR))
+    rerun = action(
+        _("Run selected runs again"),
+        OwnerSchedules.rerun,
+        lambda n: ngettext("%d run is repeated.", "%d runs are repeated.", n) % n,
+    )
+    cancel = action(
+        _("Cancel selected runs"),
+        OwnerSchedules.cancel_run,
+        lambda n: ngettext("%d run is cancelled.", "%d runs are cancelled.", n) % n,
+    )
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Return False: beat and the actions create runs."""
@@ -580,36 +599,6 @@ class RunAdmin(DynbeatAdmin):
         url = reverse(f"{self.admin_site.name}:dynbeat_schedule_change", args=[run.schedule_id])
         return format_html('<a href="{}">{}</a>', url, name)
 
-    @admin.display(description=_("Status"))
-    def shown_status(self, run: Run) -> Any:
-        """Return the status."""
-        return _tagged(run.status)
-
-    @admin.display(description=_("Fire time"))
-    def fired_at(self, run: Run) -> str:
-        """Return the fire time with seconds."""
-        return _instant(run.fire_at)
-
-    @admin.display(description=_("Duration"))
-    def shown_duration(self, run: Run) -> str:
-        """Return how long the last attempt took."""
-        return _seconds(run.duration)
-
-    @admin.display(description=_("Lag"))
-    def shown_lag(self, run: Run) -> str:
-        """Return the time from the fire time to the send."""
-        return _seconds(run.lag)
-
-    @admin.display(description=_("Note"))
-    def shown_note(self, run: Run) -> Any:
-        """Return the note of the task."""
-        return truncatechars(run.note or "", _MAX_ERROR)
-
-    @admin.display(description=_("Error"))
-    def shown_error(self, run: Run) -> Any:
-        """Return the beginning of the error."""
-        return truncatechars(run.error or "", _MAX_ERROR)
-
     def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
         """Return the run, or None if it does not exist."""
         run_id = _run_id(object_id)
@@ -625,26 +614,6 @@ class RunAdmin(DynbeatAdmin):
             return queryset.filter(pk=run_id)
         # Many runs are scheduled for one instant: the id keeps the pages apart.
         return queryset.filter(owner=term).order_by("-fire_at", "-id")
-
-    @admin.action(description=_("Run selected runs again"), permissions=["act"])
-    def rerun(self, request: HttpRequest, queryset: QuerySet) -> None:
-        """Run ended runs again."""
-        self.each(
-            request,
-            queryset,
-            OwnerSchedules.rerun,
-            lambda n: ngettext("%d run is repeated.", "%d runs are repeated.", n) % n,
-        )
-
-    @admin.action(description=_("Cancel selected runs"), permissions=["act"])
-    def cancel(self, request: HttpRequest, queryset: QuerySet) -> None:
-        """Cancel runs that have not started."""
-        self.each(
-            request,
-            queryset,
-            OwnerSchedules.cancel_run,
-            lambda n: ngettext("%d run is cancelled.", "%d runs are cancelled.", n) % n,
-        )
 
 
 def _run_id(text: str) -> str | None:
