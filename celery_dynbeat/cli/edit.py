@@ -23,7 +23,6 @@ from celery_dynbeat.cli.base.parameters import (
     InstantParam,
     argument,
     flag,
-    number_option,
     option,
     schedule_filter,
     time_option,
@@ -135,21 +134,9 @@ def _show_only(cli: Invocation, name: str, fields: Mapping[str, Any]) -> None:
         help="A field, such as window, to reset to its default. Can be repeated.",
     ),
     option("--rename", "new_name", metavar="NAME", help="Give the schedule another name."),
-    number_option(
-        "--expected-version",
-        most=2**31 - 1,
-        metavar="NUMBER",
-        help="Refuse the change if the schedule has a different version.",
-    ),
 )
 def update(
-    cli: Invocation,
-    *,
-    name: str,
-    clear: Sequence[str],
-    new_name: str | None,
-    expected_version: int | None,
-    **given: Any,
+    cli: Invocation, *, name: str, clear: Sequence[str], new_name: str | None, **given: Any
 ) -> None:
     """Change some fields of a schedule. All other fields keep their values.
 
@@ -173,12 +160,11 @@ def update(
         raise click.UsageError("give at least one option that changes a field")
 
     def work(session: Session) -> ScheduleInfo:
-        mine, version = cli.mine.bound(session=session), expected_version
+        mine = cli.mine.bound(session=session)
         if changes:
-            info = mine.update(name, expected_version=version, **changes)
-            version = None
+            info = mine.update(name, **changes)
         if new_name is not None:
-            info = mine.rename(name, new_name, expected_version=version)
+            info = mine.rename(name, new_name)
         return info
 
     info = cli.dynbeat.context.write(None, work)

@@ -148,7 +148,7 @@ class BaseScheduleForm(forms.ModelForm):
         if choices is not None:
             field.widget = forms.Select(choices=choices)
             return
-        found = lists.owners(self.admin.dynbeat.context, prefix="", limit=SUGGESTED)
+        found = lists.owners(self.admin.dynbeat.context, limit=SUGGESTED)
         field.widget.suggestions = found
 
     def _stored(self, info: ScheduleInfo) -> dict[str, str]:

@@ -105,13 +105,13 @@ _BUILT_IN = "celery."
 
 
 @reading
-def owners(_context: Context, session: Session, *, prefix: str, limit: int = 10) -> Sequence[str]:
-    """Return up to ``limit`` owners of schedules that begin with ``prefix``, in order.
+def owners(_context: Context, session: Session, *, limit: int = 10) -> Sequence[str]:
+    """Return the first ``limit`` owners of schedules, in order.
 
     The application itself is the owner ``""``.
     """
-    _check(prefix, limit)
-    return with_schedules(session, prefix=prefix, limit=limit)
+    checks.check_limit("limit", limit)
+    return with_schedules(session, limit=limit)
 
 
 @reading
@@ -121,15 +121,11 @@ def tasks(context: Context, session: Session, *, prefix: str, limit: int = 10) -
     They are the tasks that living workers registered and the tasks of this application, without
     Celery's own tasks.
     """
-    _check(prefix, limit)
+    checks.check_prefix("prefix", prefix)
+    checks.check_limit("limit", limit)
     seen_since = context.now(session) - context.settings.node_timeout
     lists = nodes.task_lists(session, seen_since=seen_since)
     reported = (name for each in lists for name in reported_names(each) or ())
     names = {*reported, *context.task_names.known()}
     found = (name for name in names if name.startswith(prefix) and not name.startswith(_BUILT_IN))
     return sorted(found)[:limit]
-
-
-def _check(prefix: str, limit: int) -> None:
-    checks.check_prefix("prefix", prefix)
-    checks.check_limit("limit", limit)

@@ -106,7 +106,6 @@ class Reading:
     waiting_runs: int | None
     totals: Sequence[tuple[str, Figures]]
     now: datetime
-    duration: float
 
     def age(self, instant: datetime | None) -> float:
         """Return how long ago ``instant`` was, in seconds."""
@@ -274,9 +273,6 @@ BEAT_METRICS: Sequence[Metric] = (*EVENT_METRICS, DATABASE_ERRORS, LAST_PASS, CL
 SCRAPE_SUCCESS = Metric("database_scrape_success", "1 if the metrics of the database could be read")
 #: Read from the database at a scrape.
 READ_METRICS = (
-    DatabaseMetric(
-        "database_scrape_duration_seconds", "Duration of the last read", lambda read: read.duration
-    ),
     DatabaseMetric("due_schedules", "Schedules that are due", lambda read: read.tables.due.count),
     DatabaseMetric(
         "oldest_due_age_seconds",

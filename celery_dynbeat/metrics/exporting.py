@@ -242,7 +242,6 @@ class DatabaseGauges:
                     yield family(metric, value)
 
     def _read(self) -> Reading | None:
-        started = time.monotonic()
         try:
             now, settings = self._context.clock.now(), self._context.settings
             limits, may_wait = Limits.of(settings), settings.owner_limits.may_cap_runs
@@ -255,7 +254,6 @@ class DatabaseGauges:
                     waiting_runs=places.count_waiting(session) if may_wait else None,
                     totals=rollups.totals(session, limit=MAX_VALUES),
                     now=now,
-                    duration=time.monotonic() - started,
                 )
 
             reading = self._context.database.read_in_transaction(work)

@@ -51,15 +51,13 @@ def lock_free(session: Session, *, owner: str) -> bool:
     return free is not None or session.scalar(row) is None
 
 
-def with_schedules(
-    session: Session, *, after: str | None = None, prefix: str = "", limit: int
-) -> Sequence[str]:
+def with_schedules(session: Session, *, after: str | None = None, limit: int) -> Sequence[str]:
     """Return up to ``limit`` owners above ``after`` that have schedules, in order.
 
-    All begin with ``prefix``. Reads one index entry for each owner, not one for each schedule.
+    Reads one index entry for each owner, not one for each schedule.
     """
     column = SCHEDULES.c.owner
-    is_next = column >= prefix if after is None else column > after
+    is_next = column >= "" if after is None else column > after
     read = select(column)
     if not capabilities_in(session).has_partial_indexes:
         # MySQL skips to the next owner in the index by itself, and not in a recursive query.
@@ -74,8 +72,7 @@ def with_schedules(
         following = select(next_owner(column > cte.c.owner), cte.c.number + 1)
         cte = cte.union_all(following.where(cte.c.owner.is_not(None), cte.c.number < limit))
         owners = select(cte.c.owner).where(cte.c.owner.is_not(None))
-    # By code point, the owners with the prefix follow each other.
-    return [owner for owner in session.scalars(owners) if owner.startswith(prefix)]
+    return session.scalars(owners).all()
 
 
 def count_schedules(session: Session, owners: Collection[str]) -> Mapping[str, int]:

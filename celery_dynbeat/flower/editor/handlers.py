@@ -81,7 +81,7 @@ class EditorHandler(PageHandler):
             texts=stored or EMPTY,
             stored=stored,
             settings=context.settings,
-            owners=lists.owners(context, prefix="", limit=MAX_OWNERS) if info is None else (),
+            owners=lists.owners(context, limit=MAX_OWNERS) if info is None else (),
             tasks=lists.tasks(context, prefix="", limit=MAX_TASKS),
         )
 

@@ -94,8 +94,7 @@ CALLS = {
     "state counts of a tag": lambda context: lists.state_counts(
         context, ScheduleFilter(tag="vip", name_prefix="n1")
     ),
-    "owners": lambda context: lists.owners(context, prefix="user:1"),
-    "owners without a match": lambda context: lists.owners(context, prefix="t"),
+    "owners": lists.owners,
     "tasks": lambda context: lists.tasks(context, prefix="t"),
 }
 
