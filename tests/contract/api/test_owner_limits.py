@@ -87,19 +87,6 @@ def test_usage_shows_used_and_limit_of_the_owner(limited):
     assert dynbeat.schedules.usage(OTHER).max_schedules == 5
 
 
-def test_beat_skips_fire_times_that_are_closer_than_the_owners_limit(limited, clock):
-    for owner in (OWNER, "user:1"):
-        create(limited(), owner, "n")
-    beat = ManualBeat(limited(owner_limits={OWNER: {"min_interval": 120}}))
-
-    for _ in range(4):
-        clock.advance(timedelta(minutes=1))
-        beat.run_until_idle()
-
-    assert [run.owner for run in beat.publisher.sent].count(OWNER) == 2
-    assert [run.owner for run in beat.publisher.sent].count("user:1") == 4
-
-
 def test_a_function_that_fails_quarantines_nothing_and_fails_the_call(limited, clock):
     def fail(name):
         raise LookupError(name)

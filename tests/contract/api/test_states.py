@@ -15,7 +15,6 @@ from tests.support.suites import each_database
 
 HOUR = timedelta(hours=1)
 STATES = ("active", "paused", "finished", "quarantined", "held", "overdue", "failing")
-TIMED = ("active", "overdue", "failing")
 #: The columns of schedules in each state, by the name of the schedule.
 COLUMNS = {
     "active": {"next_run_at": START + 3 * HOUR},
@@ -108,21 +107,6 @@ def test_a_list_contains_each_schedule_in_the_state_once(dynbeat, crowd):
         assert sorted(listed) == expected, (state, limit)
         assert sorted(own) == [key for key in expected if key[0] == crowd.owner]
         assert [owner for owner, _ in listed] == [owner for owner, _ in expected]
-
-
-@each_way
-@pytest.mark.usefixtures("scanned")
-def test_a_list_by_the_next_fire_time_leaves_out_schedules_without_one(dynbeat, crowd):
-    for state, limit in itertools.product((None, *TIMED), (1, 2, 5, 100)):
-        names = set(COLUMNS) if state is None else OF_STATE[state]
-        timed = {name for name in names if COLUMNS[name]["next_run_at"]} - {"found_held"}
-        expected = sorted(timed, key=lambda name: COLUMNS[name]["next_run_at"])
-        listed = all_of(dynbeat.schedules.list, state=state, order="next_run_at", limit=limit)
-        own = all_of(crowd.list, state=state, order="next_run_at", limit=limit)
-
-        assert [name for _, name in own] == expected, (state, limit)
-        assert [name for _, name in listed] == [name for name in expected for _ in OWNERS]
-        assert len(set(listed)) == len(listed)
 
 
 @pytest.mark.parametrize("state", ["paused", "finished", "quarantined", "held"])

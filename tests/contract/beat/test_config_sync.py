@@ -235,15 +235,6 @@ def test_an_entry_that_is_valid_again_is_planned_from_now(start, own, clock, bea
     assert (skipped.fire_count, skipped.error) == (5, "missed: the schedule was paused")
 
 
-def test_a_pause_while_the_entry_is_invalid_stays_after_its_correction(start, own):
-    start(n=ENTRY)
-    start(n=INVALID)
-    own.pause("n", reason="incident")
-    start(n=ENTRY)
-
-    assert (own.get("n").enabled, own.get("n").paused_reason) == (False, "incident")
-
-
 def test_a_schedule_made_through_the_api_is_not_paused_by_an_entry_of_its_name(start, own):
     own.create("n", task="t", trigger=MINUTELY)
 
@@ -440,6 +431,32 @@ def test_without_a_name_of_the_application_each_start_writes_the_entries(
         assert is_written(lambda: start_beat(**CALENDAR))
 
 
+def test_an_entry_is_planned_when_its_calendar_is_put(start, own, dynbeat, caplog):
+    start(n=ENTRY, other=ENTRY)
+    dynbeat.app.conf.beat_schedule = {"n": WITH_CALENDAR, "other": ENTRY}
+    left = config_sync.sync(dynbeat.context)
+
+    [record] = [each for each in caplog.records if each.levelname == "ERROR"]
+    assert "beat_schedule['n'] is refused" in record.getMessage()
+    assert "calendar 'holidays': there is no calendar with this name" in record.getMessage()
+    assert "create it with dynbeat.calendars.upsert()" in record.getMessage()
+    assert (own.get("n").enabled, own.get("other").enabled) == (False, True)
+
+    # The same error is logged once, and the row does not change.
+    caplog.clear()
+    version = own.get("n").version
+    dynbeat.calendars.upsert("other", dates=[START.date()])
+    left = config_sync.sync(dynbeat.context, only=left)
+    assert (list(left), caplog.records) == (["n"], [])
+    assert own.get("n").version == version
+
+    dynbeat.calendars.upsert("holidays", dates=[START.date()])
+    assert config_sync.sync(dynbeat.context, only=left) == {}
+    assert own.get("n").next_run_at == START + timedelta(days=1, hours=3)
+    # It is linked.
+    assert dynbeat.calendars.get("holidays").schedules.count == 1
+
+
 @pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
 @pytest.mark.parametrize("held", ["owner", "calendar"])
 def test_a_second_try_does_not_wait_for_an_application(dynbeat, own, held):
@@ -545,21 +562,6 @@ def test_a_running_beat_writes_its_entries_when_the_newer_ones_are_gone(
     clock.advance(timeout + timedelta(seconds=1))
     compare(dynbeat, old, OLD)
     assert entries_of(own) == {"one": "t", "gone": "t"}
-
-
-def test_a_beat_writes_its_newer_entries_again_after_another_release_wrote_its_own(
-    dynbeat, own, clock, run_beat
-):
-    run_beat("a", OLD)
-    clock.advance(MINUTE)
-    new = run_beat("b", NEW)
-    # The new beat is suspended for longer than the timeout.
-    clock.advance(dynbeat.context.settings.node_timeout + timedelta(seconds=1))
-    run_beat("c", OLD)
-    assert entries_of(own) == {"one": "t", "gone": "t"}
-
-    compare(dynbeat, new, NEW)
-    assert entries_of(own) == {"one": "new", "added": "t"}
 
 
 def test_a_beat_that_starts_alone_writes_its_entries(own, clock, run_beat):

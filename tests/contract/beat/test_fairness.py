@@ -9,7 +9,7 @@ from celery_dynbeat import AnyOf, Cron, Once, RRule
 from celery_dynbeat.beat import fairness, refused
 from celery_dynbeat.beat.claim import claim
 from celery_dynbeat.testing import ManualBeat
-from tests.support.applications import START, application, execute
+from tests.support.applications import START, application
 from tests.support.suites import each_database
 
 DUE = START + timedelta(minutes=1)
@@ -110,23 +110,6 @@ def test_rows_that_a_claim_has_no_time_to_plan_stay_unchanged_for_the_next_claim
     mine.delete("n4")
     assert [sum(share.values()) for share in passes(beat, 4)] == [1, 1, 1, 0]
     assert [run.name for run in beat.publisher.sent] == ["n0", "n1", "n2", "n3"]
-
-
-@pytest.mark.usefixtures("_no_time")
-def test_unplanned_schedules_are_planned_within_the_planning_time(dynbeat, clock):
-    beat = ManualBeat(dynbeat)
-    dynbeat.schedules.create_many(due("one", 3))
-    execute(dynbeat, "UPDATE dynbeat_schedule SET next_run_at = NULL, next_fire_at = NULL")
-
-    beat.tick()
-    with dynbeat.context.database.engine.connect() as connection:
-        planned = "SELECT COUNT(*) FROM dynbeat_schedule WHERE next_run_at IS NOT NULL"
-        assert connection.exec_driver_sql(planned).scalar_one() == 1
-
-    beat.run_until_idle()
-    clock.move_to(DUE)
-    beat.run_until_idle()
-    assert len(beat.publisher.sent) == 3
 
 
 def costly(number):

@@ -293,18 +293,6 @@ def test_the_sweep_fails_the_run_of_an_unreadable_schedule_and_sends_the_others(
     assert "args" in mine.get("bad").error
 
 
-def test_an_update_repairs_an_unreadable_row(dynbeat, mine, clock, beat, sent):
-    mine.create("bad", task="t", trigger=MINUTELY)
-    too_long(dynbeat, "bad")
-    assert mine.get("bad").args is None
-
-    mine.update("bad", args=[1])
-
-    clock.advance(timedelta(minutes=1))
-    run_until_idle(beat)
-    assert [run.args for run in sent] == [[1]]
-
-
 def test_the_highest_run_count_stops_no_schedule(dynbeat, mine, clock, beat, sent):
     for name in ("a", "bad"):
         mine.create(name, task="t", trigger=MINUTELY)

@@ -120,18 +120,6 @@ def test_runs_do_not_accumulate_during_an_outage(mine, router, count, after):
     assert all(mine.get(f"n-{number}").error is None for number in range(20))
 
 
-def test_an_unknown_serializer_in_a_row_quarantines_the_row(dynbeat, mine, count, after):
-    for name in ("good", "bad"):
-        mine.create(name, task="t", trigger=MINUTELY)
-    poison = """UPDATE dynbeat_schedule SET options = '{"serializer": "x"}' WHERE name = 'bad'"""
-    execute(dynbeat, poison)
-
-    after(MINUTE)
-
-    assert (count("failed"), count("sent")) == (1, 1)
-    assert "No encoder installed for x" in mine.get("bad").error
-
-
 def test_an_option_that_fails_for_one_row_of_the_task_quarantines_that_row(
     dynbeat, mine, count, after
 ):

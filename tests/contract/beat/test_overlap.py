@@ -127,23 +127,6 @@ def test_the_request_to_end_a_run_is_repeated_and_the_run_never_starts_again(
     assert kept(mine) == [(1, "revoked"), (2, "revoked")]
 
 
-def test_a_fire_time_that_already_has_a_run_cancels_no_run(dynbeat, mine, clock, beat, sent):
-    mine.create("n", task="t", trigger=MINUTELY, overlap="cancel_previous")
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-    with dynbeat.context.database.engine.begin() as connection:
-        connection.exec_driver_sql(
-            "UPDATE dynbeat_schedule SET"
-            " next_run_at = (SELECT fire_at FROM dynbeat_run),"
-            " next_fire_at = (SELECT fire_at FROM dynbeat_run)"
-        )
-
-    beat.run_until_idle()
-
-    assert kept(mine) == [(1, "sent")]
-    assert len(sent) == 1
-
-
 def test_the_new_run_is_sent_when_the_broadcast_fails(dynbeat, mine, worker, pass_minutes):
     beat = ManualBeat(dynbeat)
     mine.create("n", task="t", trigger=MINUTELY, overlap="cancel_previous")

@@ -144,25 +144,6 @@ def test_a_declined_run_that_waited_for_its_place_is_revoked(limited, clock):
     assert [newest(mine, name).status for name in ("b", "c")] == ["revoked", "sent"]
 
 
-def test_a_declined_retry_is_revoked(dynbeat, mine, clock):
-    publisher = Declining()
-    beat, worker = ManualBeat(dynbeat, publisher), WorkerStub(dynbeat)
-    mine.create("n", task="t", trigger=MINUTELY, max_runs=1, retry=Retry(max_retries=2, backoff=60))
-    clock.advance(MINUTE)
-    worker.heartbeat()
-    beat.run_until_idle()
-    (run,) = beat.publisher.sent
-    worker.start(run)
-    retry_at = clock.now() + MINUTE
-    worker.finish(run, Status.RETRYING, retry_at=retry_at, sent_by_beat=True)
-    publisher.declines = {"n"}
-    clock.advance(MINUTE)
-    worker.heartbeat()
-    beat.run_until_idle()
-
-    assert (newest(mine, "n").status, newest(mine, "n").error) == ("revoked", "already queued")
-
-
 def test_a_retry_that_another_beat_may_have_sent_is_not_revoked(dynbeat, mine, clock):
     class Slow(Declining):
         def publish(self, batch):
@@ -201,14 +182,3 @@ def test_while_the_method_raises_for_one_schedule_the_others_are_sent(mine, does
     pass_minutes(2)
     assert mine.runs("bad", status="pending") == []
     assert mine.get("bad").next_run_at == mine.get("digest").next_run_at
-
-
-def test_a_run_that_the_method_published_before_it_raised_is_not_revoked(beat, mine, does, clock):
-    does("send and raise")
-    beat.run_until_idle()
-    does("nothing")
-    for _ in range(31):
-        clock.advance(SECOND)
-        beat.run_until_idle()
-
-    assert oldest(mine).status == "sent"

@@ -15,12 +15,10 @@ from celery_dynbeat.api.limits import usage_of
 from celery_dynbeat.beat import pruning, refused
 from celery_dynbeat.beat.admission import admit_waiting
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.db.models import NodeKind, Run
+from celery_dynbeat.db.models import Run
 from celery_dynbeat.health.checks import evaluate
 from celery_dynbeat.health.probes import collect_health
-from celery_dynbeat.insights.explain.causes import Cause
-from celery_dynbeat.insights.explain.reading import explain
-from celery_dynbeat.store import nodes, places
+from celery_dynbeat.store import places
 from celery_dynbeat.store.runs import attempts
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
@@ -355,29 +353,6 @@ def test_no_limit_is_exceeded_and_each_run_ends_after_any_crashes(
     assert not set(statuses(dynbeat)) & {"pending", "sent", "running", "retrying"}
     assert all(starts <= 1 for starts in installation.executed.values())
     assert usage_of(dynbeat.context, None, "b").running == 0
-
-
-@each_database
-def test_explain_and_usage_show_why_a_run_waits(limited, clock):
-    dynbeat = limited(owner_limits={OWNER: {"max_running": 1, "running_key": "customer:7"}})
-    create(dynbeat, 2)
-    clock.move_to(DUE)
-    ManualBeat(dynbeat).run_until_idle()
-    clock.advance(SECOND)
-
-    heartbeat = nodes.NodeHeartbeat(
-        kind=NodeKind.BEAT, name="b", pid=1, seen_at=clock.now(), progressed_at=clock.now()
-    )
-    dynbeat.context.database.run(
-        partial(nodes.register, heartbeat=heartbeat, started_at=clock.now())
-    )
-    waiting = dynbeat.schedules.runs(status="pending").items
-    found = explain(dynbeat.context, owner=OWNER, name=waiting[0].name)
-    assert found.cause == Cause.WAITS_FOR_PLACE
-    assert "may have 1 unfinished run with the key 'customer:7' (" in found.sentence
-    used = dynbeat.schedules.for_owner(OWNER).usage()
-    assert (used.running, used.waiting, used.running_key) == (1, 1, "customer:7")
-    assert used.max_running == 1
 
 
 @each_database

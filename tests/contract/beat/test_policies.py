@@ -10,8 +10,7 @@ from celery_dynbeat import Every
 from celery_dynbeat.beat.rescue import CANVAS_LOST
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.store.runs.unfinished import MAX_ATTEMPTS
-from celery_dynbeat.testing import ManualBeat
-from tests.support.applications import MINUTELY, START, application, execute
+from tests.support.applications import MINUTELY, execute
 from tests.support.suites import each_database
 from tests.support.worker_stub import WorkerStub
 
@@ -32,23 +31,6 @@ def run(mine, beat, sent, worker):
     beat.run_until_idle()
     assert worker.start(sent[0])
     return sent[0]
-
-
-def kept(mine):
-    return [
-        ((run.fire_at - START) / MINUTE, run.status, run.fire_count, run.error)
-        for run in reversed(mine.runs(limit=99))
-    ]
-
-
-@pytest.mark.usefixtures("run")
-def test_a_run_whose_worker_is_silent_is_lost(mine, clock, beat):
-    clock.advance(SILENCE)
-    beat.run_until_idle()
-
-    [lost] = mine.runs()
-    assert (lost.status, lost.error) == ("lost", "its worker is gone")
-    assert lost.finished_at == clock.now()
 
 
 @pytest.fixture
@@ -258,34 +240,3 @@ def test_lost_runs_count_as_failures(mine, clock, beat, sent, worker):
     beat.run_until_idle()
 
     assert not mine.get("n").enabled
-
-
-def test_a_schedule_can_disable_the_pause_after_failures_of_the_settings(database_url, clock):
-    with application(database_url, clock=clock, pause_after_failures=1) as dynbeat:
-        mine, beat = dynbeat.schedules.for_owner("o"), ManualBeat(dynbeat)
-        worker = WorkerStub(dynbeat)
-        mine.create("follows", task="t", trigger=MINUTELY)
-        mine.create("never", task="t", trigger=MINUTELY, pause_after_failures=0)
-        clock.advance(MINUTE)
-        beat.run_until_idle()
-
-        for sent in beat.publisher.sent:
-            worker.start(sent)
-            worker.finish(sent, Status.FAILED)
-        clock.advance(MINUTE)
-        beat.run_until_idle()
-
-        assert not mine.get("follows").enabled
-        assert mine.get("never").enabled
-
-
-def test_a_row_repaired_by_sql_records_its_missed_fire_times(dynbeat, mine, clock, beat):
-    mine.create("n", task="t", trigger=MINUTELY)
-    mine.pause("n")
-    clock.advance(3.5 * MINUTE)
-    execute(dynbeat, "UPDATE dynbeat_schedule SET enabled = TRUE")
-
-    beat.run_until_idle()
-
-    assert kept(mine) == [(3, "skipped", 3, "missed: the schedule was paused or quarantined")]
-    assert mine.get("n").next_run_at == START + 4 * MINUTE

@@ -97,15 +97,6 @@ def test_a_long_run_stays_for_the_retention_after_its_end(dynbeat, mine, clock, 
     assert pruned(dynbeat) == 1
 
 
-def test_runs_newer_than_the_last_fire_time_stay(aged, dynbeat, clock):
-    last = "UPDATE dynbeat_schedule SET last_run_at = '2026-11-23 12:00:00', enabled = {false},"
-    execute(dynbeat, f"{last.format(false='FALSE')} next_run_at = NULL")
-    clock.advance(400 * DAY)
-
-    assert pruned(dynbeat) == 2
-    assert fire_times(aged) == [NOON + day * DAY for day in range(2, 8)]
-
-
 @pytest.mark.parametrize(("edit", "days_back"), [("none", 7), ("resumed", 2), ("replanned", 2)])
 @each_database
 def test_no_pruned_fire_time_runs_again_after_the_clock_is_set_back(
@@ -218,23 +209,6 @@ def test_beat_does_not_prune_during_a_backlog(database_url, clock, monkeypatch):
 
     assert during == 3 + 2
     assert len(beat.publisher.sent) == 5
-
-
-def test_the_setting_determines_the_retention(database_url, clock):
-    with application(
-        database_url, clock=clock, history_retention=401 * DAY - FIRST_DELAY
-    ) as dynbeat:
-        beat = ManualBeat(dynbeat)
-        beat.tick()
-        old_runs(dynbeat, 3)
-
-        clock.advance(FIRST_DELAY)
-        beat.tick()
-        kept = left(dynbeat)
-        clock.advance(DAY)
-        beat.tick()
-
-        assert (kept, left(dynbeat)) == (3, 0)
 
 
 @pytest.fixture(params=["postgresql", "mariadb"])

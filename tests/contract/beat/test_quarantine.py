@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import Cron, Every, InvalidTriggerError
+from celery_dynbeat import Every, InvalidTriggerError
 from celery_dynbeat.store.schedules import due
 from tests.security import hostile_values
 from tests.support.applications import MINUTELY, START, execute
@@ -99,22 +99,6 @@ def make_costly(dynbeat, mine):
         kind=costly.kind,
         spec=costly.spec,
     )
-
-
-def test_a_row_inserted_by_sql_is_planned_and_sent(dynbeat, clock, beat, sent):
-    execute(
-        dynbeat,
-        "INSERT INTO dynbeat_schedule (name, task, trigger_kind, trigger_spec)"
-        " VALUES ('typed', 't', 'cron', '0 10 * * *')",
-    )
-
-    beat.run_until_idle()
-    typed = dynbeat.schedules.for_owner("").get("typed")
-    clock.move_to(START.replace(hour=10))
-    beat.run_until_idle()
-
-    assert (typed.next_run_at, typed.trigger) == (clock.now(), Cron("0 10 * * *", timezone="UTC"))
-    assert [(run.task, run.args, run.kwargs) for run in sent] == [("t", [], {})]
 
 
 @each_database

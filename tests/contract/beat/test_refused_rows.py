@@ -1,6 +1,5 @@
 """A row that the database refuses stops no other row. It is quarantined, or left out and named."""
 
-import contextlib
 import errno
 from datetime import timedelta
 from functools import partial
@@ -339,22 +338,6 @@ def test_a_fault_of_the_process_fails_no_run_of_a_sweep(mine, beat, sent, monkey
         sick.setattr(outgoing_runs, "recorded_run", fail)
         with pytest.raises(type(fault)):
             beat.run_until_idle()
-    beat.run_until_idle()
-
-    assert mine.get("n").error is None
-    assert len(sent) == 1
-
-
-def test_a_process_at_its_recursion_limit_quarantines_no_row(mine, clock, beat, sent):
-    mine.create("n", task="t", trigger=MINUTELY)
-    clock.advance(MINUTE)
-
-    def at_the_limit(depth):
-        return beat.run_until_idle() if depth == 0 else at_the_limit(depth - 1)
-
-    for depth in range(940, 600, -10):
-        with contextlib.suppress(RecursionError):
-            at_the_limit(depth)
     beat.run_until_idle()
 
     assert mine.get("n").error is None

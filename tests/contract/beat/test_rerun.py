@@ -178,15 +178,6 @@ def test_runs_of_deleted_schedules_do_not_match(dynbeat, mine, beat, sent, histo
     assert (result.total, result.excluded) == (3, 0)
 
 
-def test_runs_whose_task_is_not_allowed_are_excluded(database_url, clock, history):
-    history.add()
-    with application(
-        database_url, clock=clock, owner_limits={"*": {"allowed_tasks": ["x.*"]}}
-    ) as strict:
-        result = strict.schedules.for_owner("user:42").rerun_many(since=START)
-        assert (result.batch_id, result.total, result.excluded) == (None, 0, 3)
-
-
 @each_database
 def test_a_search_continues_over_runs_that_do_not_match(
     dynbeat, mine, beat, sent, history, monkeypatch
@@ -256,17 +247,6 @@ def test_repeated_calls_end_although_the_reruns_fail(
 
     assert created == [2, 2, 1]
     assert calls.rerun_many(since=START).total == 2, "the reruns match without ended_before"
-
-
-def test_many_runs_of_deleted_schedules_hide_no_others(dynbeat, mine, history, monkeypatch):
-    history.add("deleted")
-    mine.delete("deleted")
-    history.add(hours=1)
-    monkeypatch.setattr(batches, "MAX_BATCH", 2)
-
-    result = dynbeat.schedules.rerun_many(since=START)
-
-    assert (result.total, result.excluded, result.left_since) == (1, 0, None)
 
 
 def test_a_call_of_which_no_run_can_run_is_refused_if_more_are_left(

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import event, select
 
-from celery_dynbeat import ConflictError, Every, InvalidArgumentError
+from celery_dynbeat import ConflictError, InvalidArgumentError
 from celery_dynbeat.db.models import Schedule
 from tests.support.applications import MINUTELY, START
 from tests.support.suites import each_database
@@ -23,20 +23,6 @@ def kept(mine):
         ((run.fire_at - START) / MINUTE, run.status, run.fire_count)
         for run in reversed(mine.runs(limit=99))
     ]
-
-
-def test_a_backfill_runs_a_past_skipped_fire_time(mine, clock, beat):
-    mine.create("n", task="t", trigger=MINUTELY)
-    mine.skip("n", at(3)[0])
-    clock.move_to(START + 5.5 * MINUTE)
-    beat.run_until_idle()
-    assert kept(mine) == [(3, "skipped", 1), (4, "skipped", 3), (5, "sent", 1)]
-
-    span = {"since": at(1)[0], "until": at(5)[0] + timedelta(seconds=1)}
-    mine.backfill("n", **span, per_minute=6_000)
-    beat.run_until_idle()
-
-    assert kept(mine) == [(minute, "sent", 1) for minute in range(1, 6)]
 
 
 def test_a_skip_that_was_run_by_a_backfill_divides_the_row_around_it(mine, clock, beat):
@@ -78,17 +64,6 @@ def test_a_skip_moves_from_the_row_to_the_history_with_the_next_run(dynbeat, min
 def stored(dynbeat):
     with dynbeat.context.database.engine.connect() as connection:
         return list(connection.scalars(select(Schedule.skips)))
-
-
-def test_a_skip_that_an_edit_made_invalid_is_dropped_without_a_record(dynbeat, mine, clock, beat):
-    mine.create("n", task="t", trigger=MINUTELY)
-    for when in at(2, 3, 4):
-        mine.skip("n", when)
-    mine.update("n", trigger=Every(120, anchor=START), start_at=at(3)[0])
-    pass_minutes(clock, beat, 6)
-
-    assert kept(mine) == [(4, "skipped", 1), (6, "sent", 1)]
-    assert stored(dynbeat) == [None]
 
 
 @each_database

@@ -128,18 +128,6 @@ def test_a_run_of_another_worker_stays_unchanged(dynbeat, mine, check, begun):
     assert status_of(mine, run) == "running"
 
 
-def test_an_idempotent_run_is_sent_again(mine, beat, check, begun, worker):
-    begun(on_lost="rerun")
-
-    check()
-    beat.run_until_idle()
-
-    again = beat.publisher.sent[-1]
-    assert (again.attempt, len(beat.publisher.sent)) == (1, 2)
-    assert worker.start(again)
-    assert mine.runs()[0].attempt == 2
-
-
 @each_database
 def test_a_run_whose_message_was_redelivered_is_sent_again_with_any_on_lost(
     dynbeat, beat, check, begun
@@ -202,15 +190,6 @@ def test_the_buffered_run_of_the_schedule_is_then_sent_at_once(
     beat.run_until_idle()
 
     assert len(beat.publisher.sent) == 2
-
-
-def test_a_run_that_a_newer_run_replaces_is_revoked(dynbeat, mine, check, begun):
-    run = begun()
-    execute(dynbeat, "UPDATE dynbeat_run SET cancelled_at = started_at")
-
-    check()
-
-    assert status_of(mine, run) == "revoked"
 
 
 def test_a_run_that_ends_between_two_checks_keeps_its_status(mine, check, begun, worker):

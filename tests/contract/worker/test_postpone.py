@@ -209,26 +209,6 @@ def test_postponements_use_up_no_attempt_of_a_run_that_is_sent_again_after_a_cra
     assert len(beat.publisher.sent) == MAX_ATTEMPTS + 1
 
 
-def test_a_late_report_of_a_lost_attempt_postpones_the_run(dynbeat, clock, beat):
-    mine = dynbeat.schedules.for_owner(OWNER)
-    mine.create("n", task="t", trigger=Once(DUE))
-    clock.move_to(DUE)
-    beat.run_until_idle()
-    worker = WorkerStub(dynbeat)
-    (message,) = beat.publisher.sent
-    worker.start(message)
-    clock.advance(HOUR)
-    beat.run_until_idle()
-    (lost,) = mine.runs("n").items
-
-    worker.postpone(message, until=clock.now() + HOUR)
-    clock.advance(HOUR)
-    beat.run_until_idle()
-
-    assert lost.status == "lost"
-    assert len(beat.publisher.sent) == 2
-
-
 def test_a_postponed_run_whose_send_beat_did_not_confirm_is_not_sent_early(dynbeat, clock, beat):
     mine = dynbeat.schedules.for_owner(OWNER)
     mine.create("n", task="t", trigger=Once(DUE))

@@ -174,33 +174,6 @@ def test_ignore_and_reject_end_as_in_a_worker(app, beat, clock, mine, error, sta
     assert statuses(mine) == [status]
 
 
-def test_an_unknown_task_ends_its_run_as_failed(beat, clock, mine):
-    mine.create("s", task="no.such.task", trigger=Once(NINE + timedelta(minutes=1)))
-    clock.advance(60)
-
-    beat.run_until_idle()
-
-    (run,) = mine.runs("s")
-    assert (run.status, run.error) == ("failed", "NotRegistered: no.such.task")
-
-
-def test_a_schedule_that_a_task_creates_is_dispatched_when_it_is_due(app, beat, clock, mine):
-    seen = []
-    add_task(app, "second", lambda: seen.append(clock.now()))
-
-    @app.task(name="first", shared=False)
-    def first():
-        mine.create("second", task="second", trigger=Once(clock.now() + timedelta(seconds=5)))
-
-    mine.create("first", task="first", trigger=Once(NINE + timedelta(minutes=1)))
-    clock.advance(60)
-    beat.run_until_idle()
-    clock.advance(5)
-    beat.run_until_idle()
-
-    assert seen == [NINE + timedelta(seconds=65)]
-
-
 def test_the_signals_of_the_task_are_sent(app, beat, clock, mine):
     ended = []
 
