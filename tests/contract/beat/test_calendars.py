@@ -439,28 +439,3 @@ def test_notifications_do_not_search_the_links_of_all_calendars(dynbeat, mine, b
     for _ in range(3):
         beat.run_until_idle()
     assert searches() == (8, 1)
-
-
-def test_a_fire_time_that_a_claim_has_skipped_is_not_sent_after_an_edit(
-    calendars, dynbeat, mine, beat, clock, sent
-):
-    trigger = Cron("* * * * *").excluding(calendar="holidays")
-    mine.create("n", task="t", trigger=trigger, catch_up="all", overlap="skip")
-    beat.run_until_idle()
-    clock.advance(timedelta(seconds=150))
-    calendars.upsert("holidays", dates=[date(2031, 1, 1)])
-    clock.advance(timedelta(minutes=5))
-    # The claim after the outage sends the first fire time and records the others as skipped.
-    beat.tick()
-    assert [run.fire_count for run in mine.runs()] == [6, 1]
-
-    # The run ends before beat plans the schedule again.
-    execute(
-        dynbeat,
-        "UPDATE dynbeat_run SET status = 'succeeded', started_at = sent_at, finished_at = sent_at,"
-        " overdue_at = NULL WHERE status = 'sent'",
-    )
-    beat.run_until_idle()
-
-    assert len(sent) == 1
-    assert calendars.get("holidays").waiting_schedules.count == 0

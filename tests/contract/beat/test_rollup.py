@@ -380,36 +380,6 @@ def name_queues(publisher, queue_of):
     publisher.publish = published
 
 
-@each_database
-def test_one_statement_stores_many_queues(dynbeat, mine, clock, all_queues):
-    queues = {f"n{number}": f"q{number}" if number else None for number in range(20)}
-    for name in queues:
-        mine.create(name, task="t", trigger=Every(60))
-    clock.advance(MINUTE)
-    beat = ManualBeat(dynbeat)
-    name_queues(beat.publisher, lambda run: queues[run.name])
-    with counting(dynbeat) as statements:
-        beat.run_until_idle()
-
-    assert sum("UPDATE dynbeat_run " in each for each in statements) == 1
-    assert all_queues() == queues
-
-
-@each_database
-def test_the_sums_of_many_queues_are_written_at_once(dynbeat, add, table, count):
-    old = [run(START, queue=f"q{number}") for number in range(20)]
-    add(*old)
-    count()
-    add(*(run(START + 5 * MINUTE, queue=f"q{number}") for number in range(5)))
-    with counting(dynbeat) as statements:
-        for _ in range(3):
-            count()
-
-    assert sum("UPDATE dynbeat_rollup " in each for each in statements) == 1
-    sums = [row["succeeded"] for (minute, _), row in table().items() if minute == rollups.TOTALS]
-    assert sorted(sums) == [1] * 15 + [2] * 5
-
-
 @contextmanager
 def counting(dynbeat):
     """Give the list that grows with the statements."""

@@ -3,6 +3,7 @@
 The oracle looks at each fire time of the inner trigger, and moves or drops it on its own.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -239,6 +240,27 @@ def test_names_of_calendars_are_bounded(name):
 def test_invalid_calendars_in_a_text_are_errors_of_the_trigger(spec):
     with pytest.raises(InvalidTriggerError):
         parse_trigger("excluding", spec)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"direction": "up"}, "direction"),
+        ({"direction": ["next"]}, "direction"),
+        ({"calendar": "A"}, "calendar"),
+        ({"calendar": None}, "calendar"),
+        ({"timezone": "Mars/Base"}, "timezone"),
+        ({"trigger": 5}, "spec"),
+        ({"more": 5}, "spec"),
+        ({"trigger": {"kind": "cron", "spec": "*/5 * * * *"}}, "trigger"),
+    ],
+)
+def test_an_invalid_text_of_business_days_names_the_field(changes, field):
+    data = {"trigger": {"kind": "cron", "spec": "0 9 * * *"}, "direction": "next"}
+    text = json.dumps({**data, "calendar": NAME, **changes})
+    with pytest.raises(InvalidTriggerError) as raised:
+        parse_trigger("on_business_day", text)
+    assert raised.value.field == field
 
 
 def test_business_days_are_a_value_and_text():
