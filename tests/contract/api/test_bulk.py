@@ -9,7 +9,6 @@ from celery_dynbeat import BulkResult, Cron, Every, InvalidArgumentError
 from celery_dynbeat.api import many
 from celery_dynbeat.notify import PollingNotifier
 from tests.support.applications import MINUTELY, START, execute
-from tests.support.suites import each_database
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 CALLS = {
@@ -57,7 +56,6 @@ def result(**numbers):
 
 
 @pytest.mark.usefixtures("crowd", "batches")
-@each_database
 def test_a_pause_of_many_pauses_each_as_pause_does(dynbeat, mine, clock, beat):
     clock.advance(MINUTE)
     beat.run_until_idle()

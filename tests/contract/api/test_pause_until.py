@@ -6,7 +6,6 @@ import pytest
 
 from celery_dynbeat.beat import fairness
 from tests.support.applications import MINUTELY, START
-from tests.support.suites import each_database
 
 MINUTE = timedelta(minutes=1)
 END = START + 3 * MINUTE
@@ -22,7 +21,6 @@ def minutes_of(sent):
 
 
 @pytest.mark.usefixtures("made")
-@each_database
 def test_beat_resumes_at_the_end_and_sends_the_fire_times_from_then_on(mine, clock, beat, sent):
     paused = mine.pause("n", until=END, reason="on holiday")
     assert (paused.paused_until, paused.next_run_at) == (END, None)

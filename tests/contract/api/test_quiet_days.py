@@ -110,7 +110,6 @@ def test_each_change_links_the_schedules_with_the_calendar(dynbeat, mine):
 
 
 @pytest.mark.usefixtures("put")
-@each_database
 def test_a_calendar_in_use_is_not_deleted(dynbeat, mine):
     mine.set_quiet_hours(calendar=NAME)
     with pytest.raises(ConflictError, match="quiet hours of 'user:42'"):

@@ -15,7 +15,6 @@ from celery_dynbeat import (
 )
 from celery_dynbeat.api import timing
 from tests.support.applications import MINUTELY, START, instants
-from tests.support.suites import each_database
 
 MINUTE = timedelta(minutes=1)
 
@@ -56,7 +55,6 @@ def test_upcoming_says_who_skipped_and_why(dynbeat, mine):
 
 
 @pytest.mark.usefixtures("made")
-@each_database
 def test_a_second_skip_of_the_same_fire_time_changes_nothing(mine):
     first = mine.skip("n", at(1)[0], reason="holiday")
 

@@ -181,7 +181,6 @@ def at_once():
     return {"task": "t", "schedule": Once(START + MINUTE)}
 
 
-@each_database
 def test_an_entry_that_became_invalid_is_paused_with_the_reason(start, own, clock, beat, sent):
     start(n=ENTRY, other=ENTRY)
     clock.advance(MINUTE)
@@ -244,7 +243,6 @@ def test_a_schedule_made_through_the_api_is_not_paused_by_an_entry_of_its_name(s
     assert own.get("n").enabled
 
 
-@each_database
 def test_status_shows_refused_entries_with_the_reason_and_the_fix(start, own, dynbeat):
     names = [f"n{number}" for number in range(MAX_NAMED + 1)]
     start(**dict.fromkeys(names, ENTRY), paused=ENTRY)

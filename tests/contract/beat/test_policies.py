@@ -115,7 +115,6 @@ def test_a_worker_without_heartbeats_during_a_database_outage_is_not_dead(
 
 
 @pytest.mark.usefixtures("run")
-@each_database
 def test_a_run_is_lost_at_once_when_another_node_starts_under_its_workers_name(
     dynbeat, mine, clock, beat
 ):

@@ -9,7 +9,6 @@ from celery_dynbeat import Every, InvalidTriggerError
 from celery_dynbeat.store.schedules import due
 from tests.security import hostile_values
 from tests.support.applications import MINUTELY, START, execute
-from tests.support.suites import each_database
 
 DAMAGES = {
     "trigger": "trigger_spec = 'never on sunday'",
@@ -76,7 +75,6 @@ def test_a_resume_that_fails_for_a_costly_trigger_names_the_row_and_writes_nothi
     assert mine.runs("bad") == []
 
 
-@each_database
 def test_run_now_works_with_a_costly_trigger(dynbeat, mine, clock, beat, sent):
     make_costly(dynbeat, mine)
     mine.pause("bad")
@@ -101,7 +99,6 @@ def make_costly(dynbeat, mine):
     )
 
 
-@each_database
 def test_fire_times_that_passed_before_a_quarantine_are_counted_once(dynbeat, mine, clock, beat):
     mine.create("n", task="t", trigger=Every(3600, anchor=START))
     unplanned = "UPDATE dynbeat_schedule SET next_run_at = NULL, error = NULL"

@@ -62,7 +62,6 @@ def hours(sent):
 FAST = 6_000
 
 
-@each_database
 def test_the_task_of_each_run_decides_not_that_of_its_schedule(dynbeat, mine, beat, sent, history):
     history.add("a", hours=2)
     mine.update("a", task="u")

@@ -128,7 +128,6 @@ def test_a_run_of_another_worker_stays_unchanged(dynbeat, mine, check, begun):
     assert status_of(mine, run) == "running"
 
 
-@each_database
 def test_a_run_whose_message_was_redelivered_is_sent_again_with_any_on_lost(
     dynbeat, beat, check, begun
 ):
@@ -143,7 +142,6 @@ def test_a_run_whose_message_was_redelivered_is_sent_again_with_any_on_lost(
 
 
 @pytest.mark.parametrize("message", [True, False])
-@each_database
 def test_a_run_in_its_last_allowed_attempt_is_lost(dynbeat, mine, check, begun, message):
     run = begun(on_lost="rerun")
     noted = MAX_ATTEMPTS if message else None
@@ -254,7 +252,6 @@ def test_a_retry_of_an_attempt_that_has_ended_does_not_follow_a_later_attempt(
     assert followed(task, request_of(task, run)) == 1
 
 
-@each_database
 def test_a_retry_from_the_main_process_is_recorded(dynbeat, mine, begun, task):
     run = begun()
     execute(dynbeat, f"UPDATE dynbeat_run SET worker_pid = {NO_PID}")

@@ -279,7 +279,6 @@ def test_a_run_that_waits_for_its_retry_is_no_unstarted_run(worker, dynbeat):
     assert dynbeat.context.database.run(health.unstarted_runs).count.count == 0
 
 
-@each_database
 def test_a_policy_that_only_sql_wrote_and_that_is_invalid_does_not_apply(worker, dynbeat):
     worker.create(max_runs=1)
     execute(dynbeat, "UPDATE dynbeat_schedule SET retry = :retry", retry='{"max_retries": -1}')

@@ -341,7 +341,6 @@ def test_a_run_that_has_ended_does_not_end_again(mine, message, deliver, finish)
     assert only(mine).status == "succeeded"
 
 
-@each_database
 def test_a_requeued_message_may_start_again(mine, clock, message, deliver, finish):
     deliver(message)
 
