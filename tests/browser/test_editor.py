@@ -1,6 +1,5 @@
 """The form of a schedule in a real browser: preview while typing, picker, conflict."""
 
-from datetime import UTC, datetime
 from urllib.parse import urlencode
 
 import pytest
@@ -178,17 +177,3 @@ def test_the_form_fits_a_telephone(browser, opened):
     browser.resize(NARROW)
     browser.screenshot("editor-edit-narrow")
     assert browser.overflow() == 0
-
-
-def test_the_form_works_without_scripts(browser, flower, opened, page_site):
-    opened("plain")
-    browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
-    browser.open(edit_url(flower, "plain"))
-    replace(browser, "#db-rule", "3h")
-
-    press(browser, ".db-preview button", "Preview")
-
-    browser.find(".db-sentence", text="Every 3 hours")
-    save(browser)
-    browser.find(".db-message", text="was saved")
-    assert page_site.mine.get("plain").next_run_at > datetime.now(UTC)

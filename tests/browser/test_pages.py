@@ -85,16 +85,6 @@ def look(browser, name):
     browser.resize(WIDE)
 
 
-def test_the_strip_loads_in_a_page_that_was_opened_with_a_password_in_its_url(browser, flower):
-    credentials = flower.url.replace("://", f"://{ALICE}@")
-
-    browser.open(f"{credentials}/dynbeat/schedules")
-
-    browser.find(".db-overview-items")
-    # Numbers of the states.
-    browser.find("[data-count='']", text="0")
-
-
 def test_the_time_zone_of_the_browser_is_used_and_a_choice_is_remembered(browser, flower_with):
     flower = flower_with()
     zone = {"timezoneId": "Asia/Seoul"}

@@ -55,17 +55,6 @@ def test_the_page_shows_what_has_ended(add_alert, pages, clock):
     assert "over" in text
 
 
-def test_a_kind_filters_the_page(add_alert, pages):
-    add_alert("a")
-    add_alert("b", kind="late", cause="due, and not sent")
-
-    text = pages.get("/dynbeat/alerts?kind=late").text
-
-    assert "due, and not sent" in text
-    assert "KeyError" not in text
-    assert pages.get("/dynbeat/alerts?kind=nonsense").status == 400
-
-
 def test_hostile_texts_are_escaped(add_alert, pages):
     add_alert(HOSTILE, cause=HOSTILE)
 

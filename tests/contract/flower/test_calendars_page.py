@@ -4,7 +4,6 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat.testing import ManualBeat
 from celery_dynbeat.triggers import Cron
 from tests.support.applications import START
 
@@ -47,25 +46,6 @@ def test_a_row_has_the_definition_of_a_calendar(dynbeat, put, pages):
     assert "<form" not in text.partition("<h1")[2]
 
 
-def test_an_edit_shows_how_many_schedules_wait_until_beat_has_planned_them(
-    dynbeat, mine, put, pages
-):
-    put("c", dates=[TODAY + DAY])
-    for name in ("x", "y"):
-        mine.create(name, task="t", trigger=DAILY.excluding(calendar="c"))
-    put("c", dates=[TODAY + 2 * DAY])
-
-    for path in (LIST, f"{PAGE}c"):
-        assert "2 schedules wait" in pages.get(path).text
-
-    ManualBeat(dynbeat).run_until_idle()
-
-    for path in (LIST, f"{PAGE}c"):
-        text = pages.get(path).text
-        assert "wait" not in text.partition("<h1")[2]
-        assert "now" in text.partition("In force since")[2]
-
-
 def test_a_calendar_has_its_next_days_and_its_schedules(dynbeat, mine, put, pages):
     put("c", dates=[TODAY - DAY, TODAY, TODAY + DAY])
     put("other", dates=[TODAY])
@@ -91,9 +71,3 @@ def test_a_calendar_has_its_next_days_and_its_schedules(dynbeat, mine, put, page
 def days_of(text):
     listed = text.partition("Next days")[2].partition("</section>")[0]
     return [each.partition("</li>")[0] for each in listed.split("<li>")[1:]]
-
-
-def test_an_unknown_calendar_is_not_found(pages):
-    assert pages.get(f"{PAGE}missing").status == 404
-    assert pages.get(f"{PAGE}not+a+name").status == 400
-    assert pages.get("/dynbeat/calendar").status == 400

@@ -60,15 +60,6 @@ def test_an_error_is_one_row_that_leads_to_its_runs(fail, pages):
     assert all(run in pages.get(runs).text for run in ids)
 
 
-def test_only_failures_of_the_chosen_time_are_counted(fail, pages, clock):
-    fail("FirstError")
-    fail("SecondError", at=clock.now() - 30 * HOUR)
-
-    assert "SecondError" not in pages.get(PAGE).text
-    assert "SecondError" in pages.get(f"{PAGE}&since=7d").text
-    assert "FirstError" not in pages.get(f"{PAGE}&since=7d&until=24h").text
-
-
 @pytest.mark.parametrize("query", ["worker=w", "q=customer:13", "owner=&name=n", "origin=manual"])
 def test_a_filter_that_groups_do_not_have_is_refused(fail, pages, query):
     fail("a")

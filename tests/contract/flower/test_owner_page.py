@@ -1,6 +1,5 @@
 """The page of one owner, and the links to it."""
 
-from contextlib import ExitStack
 from datetime import timedelta
 from html import unescape
 from urllib.parse import urlencode
@@ -9,16 +8,11 @@ import pytest
 
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY
-from tests.support.flower_pages import flower_pages
 
 PAGE = "/dynbeat/owner"
 MINUTE = timedelta(minutes=1)
 #: Owners whose characters have a meaning in a URL or in HTML.
 OWNERS = ["a/b", "50% &=?#+", "ñ ☃ 名前", '"><script>alert(1)</script>', ".."]
-
-
-def create(dynbeat, owner, name):
-    dynbeat.schedules.for_owner(owner).create(name, task="t", trigger=MINUTELY)
 
 
 def page_of(pages, owner):
@@ -68,22 +62,3 @@ def test_each_link_to_an_owner_leads_to_its_page(dynbeat, clock, pages, owner):
         assert shown.status == 200, path
         assert "1 of 1" in shown.text, path
         assert "<script>alert" not in shown.text
-
-
-def test_the_limits_of_the_owner_are_shown_with_what_is_used(limited, serve_of):
-    table = {"user:1": {"max_schedules": 2, "min_interval": 300, "allowed_tasks": ["mail.*"]}}
-    create(limited(), "user:1", "n")
-    pages = serve_of(limited(owner_limits=table))
-
-    text = page_of(pages, "user:1").text
-
-    assert '1 <span class="db-muted">of 2</span>' in text
-    for shown in ("1 of 2", "5 min", "mail.*"):
-        assert f"<dd>{shown}</dd>" in text
-
-
-@pytest.fixture
-def serve_of():
-    """Return a function that serves the pages of an application."""
-    with ExitStack() as stack:
-        yield lambda dynbeat: stack.enter_context(flower_pages(dynbeat))

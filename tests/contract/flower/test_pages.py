@@ -6,8 +6,6 @@ from datetime import timedelta
 import pytest
 
 from celery_dynbeat.db.models import NodeKind
-from celery_dynbeat.flower.actions import encode
-from celery_dynbeat.flower.pages.schedules import SchedulesPage
 from celery_dynbeat.store import nodes
 from tests.support.applications import START, execute
 
@@ -45,18 +43,6 @@ def test_a_page_shows_who_holds_everything_and_why(dynbeat, pages):
     assert text.count("&lt;script&gt;alert(1)&lt;/script&gt;\\u202e&amp;") == 2
 
 
-def test_a_page_names_a_held_owner_and_counts_several(dynbeat, pages):
-    dynbeat.schedules.for_owner(HOSTILE).hold(reason="x")
-    text = pages.get(PAGE).text
-    assert "Owner &lt;script&gt;alert(1)&lt;/script&gt;\\u202e&amp; is held." in text
-
-    for actor in ("bob", "eve"):
-        with dynbeat.acting(actor=actor):
-            dynbeat.schedules.for_owner("").hold(reason="x")
-
-    assert "2 owners are held." in pages.get(PAGE).text
-
-
 def test_a_message_is_shown_once(dynbeat, pages):
     dynbeat.schedules.hold(reason="x")
     pages.post("/dynbeat/release", {"confirmed": "yes"})
@@ -70,16 +56,6 @@ def test_a_message_cannot_be_forged(pages):
     pages.cookies["dynbeat_message"] = '{"text": "forged", "kind": "danger"}'
 
     assert "forged" not in pages.get(PAGE).text
-
-
-def test_times_are_in_the_zone_of_the_url_then_in_that_of_the_cookies(dynbeat, pages):
-    dynbeat.schedules.hold(reason="x")
-    assert "Sat 21 Nov 2026 09:00:00 +00" in pages.get(PAGE).text
-    pages.cookies["dynbeat_viewer_zone"] = "Asia%2FSeoul"
-    assert "Sat 21 Nov 2026 18:00:00 +09" in pages.get(PAGE).text
-    pages.cookies["dynbeat_zone"] = "UTC"
-    assert "Sat 21 Nov 2026 09:00:00 +00" in pages.get(PAGE).text
-    assert "Sat 21 Nov 2026 14:30:00 +05:30" in pages.get(f"{PAGE}?zone=Asia/Kolkata").text
 
 
 def test_a_database_that_fails_is_a_page_without_details(dynbeat, pages):
@@ -133,17 +109,6 @@ def test_an_action_that_times_out_says_that_it_may_be_carried_out(dynbeat, serve
     assert 'href="/dynbeat/nodes">Back</a>' in answer.text
 
 
-@pytest.mark.parametrize("character", ["\N{HANGUL SYLLABLE GAG}", '"', "\\", "\N{GRINNING FACE}"])
-def test_a_browser_stores_a_message_with_any_names(pages, character):
-    # Schedules that do not exist: the message names five of them.
-    keys = [encode("", f"{number}{character * 254}") for number in range(6)]
-
-    pages.post("/dynbeat/run_now", {"schedule": keys, "confirmed": "yes"})
-
-    assert len(pages.cookies["dynbeat_message"]) < 4_000
-    assert "0 of 6 schedules" in pages.get(PAGE).text
-
-
 ATTACKS = (
     "&".join(f"a{number}=" for number in range(980)),
     f"a={'x' * 10_000}",
@@ -174,20 +139,6 @@ def test_no_argument_of_a_url_makes_a_page_large(dynbeat, pages, path, query):
 def test_an_unknown_static_file_is_not_found(pages, name):
     assert pages.get(f"/dynbeat/static/{name}").status == 404
     assert pages.get("/dynbeat/static/page.js").status == 200
-
-
-def test_a_page_renders_in_another_thread(pages, monkeypatch):
-    names = set()
-    rendered = SchedulesPage.render_string
-
-    def noted(handler, template, **values):
-        names.add(threading.current_thread().name)
-        return rendered(handler, template, **values)
-
-    monkeypatch.setattr(SchedulesPage, "render_string", noted)
-    pages.get(PAGE)
-
-    assert [name.rpartition("_")[0] for name in names] == ["dynbeat-flower"]
 
 
 @pytest.mark.parametrize(

@@ -83,27 +83,6 @@ def test_a_filter_shows_the_runs_that_match(made, dynbeat, clock, pages, query, 
     assert found == (wanted | set(groups["manual"]) if "name=n" in query else wanted)
 
 
-def test_a_search_by_worker_shows_its_runs(made, pages):
-    wanted = made(2, "succeeded", worker="w1@host")
-    made(1, "succeeded", name="m", worker="w10@host")
-
-    answer = pages.get(pages.get(f"{PAGE}?q=worker:w1@host").location)
-
-    assert sorted(shown(answer.text)) == sorted(wanted)
-    assert "2 of 2" in answer.text
-    # The actions on all matching runs would not see the worker.
-    assert answer.text.count('disabled title="A ') == 2
-
-
-def test_a_text_with_an_unknown_key_is_a_part_of_an_owner_or_a_name(made, pages):
-    made(1, "succeeded")
-    wanted = made(1, "succeeded", name="customer:13") + made(1, "failed", owner="a/customer:13")
-
-    answer = pages.get(pages.get(f"{PAGE}?q=customer:13").location)
-
-    assert sorted(shown(answer.text)) == sorted(wanted)
-
-
 @pytest.mark.parametrize("field", ["worker", "text"])
 @pytest.mark.parametrize("action", ["rerun_runs", "cancel_runs"])
 def test_no_action_on_all_runs_ignores_a_filter_of_the_list(made, mine, pages, field, action):
@@ -147,21 +126,6 @@ def test_selected_runs_run_again_after_a_question(made, mine, pages):
     assert "Recorded 2 of 2 reruns." in pages.get(PAGE).text
 
 
-@pytest.mark.parametrize("given", [{}, {"now": "yes"}])
-def test_the_question_of_a_rerun_asks_whether_it_waits_in_quiet_hours(
-    made, dynbeat, mine, pages, given
-):
-    ids, beat = made(2, "failed"), ManualBeat(dynbeat)
-    mine.set_quiet_hours(["00:00-23:59"])
-    form = {"run": ids, "next": PAGE, "ask": "yes", **given}
-
-    assert 'name="now" type="checkbox"' in pages.post("/dynbeat/rerun_runs", form).text
-    pages.post("/dynbeat/rerun_runs", {**form, "confirmed": "yes"})
-    beat.run_until_idle()
-
-    assert len(beat.publisher.sent) == (2 if given else 0)
-
-
 def test_all_failed_runs_of_a_filter_run_again_with_their_number(made, dynbeat, mine, pages):
     made(3, "failed")
     made(2, "succeeded")
@@ -202,15 +166,6 @@ def test_a_batch_shows_its_counts_and_can_be_cancelled(dynbeat, mine, pages):
     assert dynbeat.schedules.changes()[0].action == "cancel"
 
 
-def test_all_runs_need_a_time(made, dynbeat, pages):
-    made(1, "failed")
-
-    pages.post("/dynbeat/rerun_runs", {"all": "yes", "confirmed": "yes", "next": PAGE})
-
-    assert "Choose a period, for example 24 h." in pages.get(PAGE).text
-    assert list(dynbeat.schedules.runs(origin="rerun")) == []
-
-
 def test_waiting_runs_of_a_filter_are_cancelled(made, mine, pages):
     waiting = made(2, "sent")
     running = made(1, "running")
@@ -226,14 +181,6 @@ def test_waiting_runs_of_a_filter_are_cancelled(made, mine, pages):
     assert (change.actor, change.reason) == ("alice", "wrong")
 
 
-@pytest.mark.parametrize("ids", [[], ["x"], ["0" * 36], [str(n) for n in range(101)]])
-def test_a_wrong_selection_changes_nothing(dynbeat, pages, ids):
-    answer = pages.post("/dynbeat/cancel_runs", {"run": ids, "confirmed": "yes"})
-
-    assert answer.status in {303, 400, 404}
-    assert list(dynbeat.schedules.changes()) == []
-
-
 def test_a_run_shows_its_steps_and_its_error(made, dynbeat, mine, pages):
     [run_id] = made(1, "failed", error=f"ValueError: {HOSTILE}", traceback=f"T\n  {HOSTILE}")
     mine.update("n", args=[HOSTILE], kwargs={"a": 1})
@@ -247,14 +194,6 @@ def test_a_run_shows_its_steps_and_its_error(made, dynbeat, mine, pages):
     assert "Sat 21 Nov 2026 09:01:00.000 +00" in text
     assert ">Rerun<" in text
     assert dynbeat.schedules.get_run(run_id).error in unescape(text).replace("\\u202e", "\u202e")
-
-
-def test_a_run_that_its_task_skipped_can_run_again(made, pages):
-    [of_task] = made(1, "skipped", attempt=1, error="no mail")
-    [of_policy] = made(1, "skipped", error="overlap: the previous run had not ended")
-
-    assert ">Rerun<" in pages.get(f"/dynbeat/run/{of_task}").text
-    assert ">Rerun<" not in pages.get(f"/dynbeat/run/{of_policy}").text
 
 
 def test_the_run_of_a_deleted_schedule_stays_readable(made, mine, pages):

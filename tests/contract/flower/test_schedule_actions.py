@@ -68,30 +68,6 @@ def test_several_schedules_are_confirmed_with_their_number(mine, pages, action, 
     assert mine.runs("a") == []
 
 
-def test_the_confirmed_schedules_are_paused_with_the_reason(mine, pages):
-    answer = post(pages, "pause", "a", "b", confirmed="yes", reason="holiday")
-
-    assert message(pages, answer) == "Paused 2 schedules."
-    assert states(mine) == {"a": "paused", "b": "paused", "c": "active"}
-    assert mine.get("a").paused_reason == "holiday"
-
-
-@pytest.mark.parametrize(
-    ("given", "end"),
-    [
-        ({"until": "4 h"}, START + timedelta(hours=4)),
-        ({"until_at": "2026-11-23T08:30"}, datetime(2026, 11, 23, 8, 30, tzinfo=UTC)),
-    ],
-)
-def test_a_pause_ends_when_the_form_says(mine, pages, given, end):
-    assert 'name="until_at"' in post(pages, "pause", "a", ask="yes").text
-
-    answer = post(pages, "pause", "a", "b", confirmed="yes", **given)
-
-    assert message(pages, answer).startswith("Paused 2 schedules. Until ")
-    assert [mine.get(name).paused_until for name in ("a", "b", "c")] == [end, end, None]
-
-
 def test_a_schedule_that_vanished_is_reported_and_the_others_are_done(mine, pages):
     mine.delete("b")
 
@@ -127,16 +103,6 @@ def test_an_invalid_selection_is_a_message(pages, values):
     assert re.search("No schedule is selected|must be a JSON array", message(pages, answer))
 
 
-def test_the_next_fire_time_is_skipped(mine, pages):
-    first, second = instants(mine.upcoming("a", count=2))
-
-    text = message(pages, post(pages, "skip_next", "a"))
-
-    assert text == "“a of user:1” skips Sat 21 Nov 2026 10:00:00 +00."
-    assert instants(mine.upcoming("a", count=1)) == [second]
-    assert mine.upcoming("a", count=1, with_skipped=True)[0].fire_at == first
-
-
 def test_the_fire_time_that_the_viewer_saw_is_skipped_or_none(mine, pages, clock):
     [seen] = instants(mine.upcoming("a", count=1))
     clock.advance(timedelta(hours=1, minutes=1))
@@ -145,3 +111,19 @@ def test_the_fire_time_that_the_viewer_saw_is_skipped_or_none(mine, pages, clock
 
     assert "has passed or is due" in text
     assert not any(each.is_skipped for each in mine.upcoming("a", count=3, with_skipped=True))
+
+
+@pytest.mark.parametrize(
+    ("given", "end"),
+    [
+        ({"until": "4 h"}, START + timedelta(hours=4)),
+        ({"until_at": "2026-11-23T08:30"}, datetime(2026, 11, 23, 8, 30, tzinfo=UTC)),
+    ],
+)
+def test_a_pause_ends_when_the_form_says(mine, pages, given, end):
+    assert 'name="until_at"' in post(pages, "pause", "a", ask="yes").text
+
+    answer = post(pages, "pause", "a", "b", confirmed="yes", **given)
+
+    assert message(pages, answer).startswith("Paused 2 schedules. Until ")
+    assert [mine.get(name).paused_until for name in ("a", "b", "c")] == [end, end, None]

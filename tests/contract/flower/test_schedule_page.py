@@ -1,7 +1,7 @@
 """The page of one schedule, its charts, and skips."""
 
 import re
-from datetime import date, timedelta
+from datetime import timedelta
 from html import unescape
 from urllib.parse import urlencode
 
@@ -17,46 +17,6 @@ DAILY = Cron("0 9 * * *", timezone="Asia/Seoul")
 
 def url(name="n", owner="user:42", page="schedule", **query):
     return f"/dynbeat/{page}?{urlencode({'owner': owner, 'name': name, **query})}"
-
-
-def test_the_page_shows_finish_within_and_only_the_host_of_the_ping_url(dynbeat, mine, pages):
-    mine.create("n", task="t", trigger=DAILY, finish_within=120)
-    execute(dynbeat, "UPDATE dynbeat_schedule SET ping_url = 'https://hc-ping.com/5f0c-token'")
-
-    text = pages.get(url()).text
-
-    assert "<dt>finish_within</dt><dd>2 min</dd>" in text
-    assert "<dt>ping_url</dt><dd>https://hc-ping.com/...</dd>" in text
-    assert "5f0c-token" not in text
-
-
-def test_the_page_names_the_calendars_and_what_they_take(dynbeat, mine, pages):
-    dynbeat.calendars.upsert("holidays", dates=[date(2026, 11, 23)])
-    mine.create("n", task="t", trigger=DAILY.excluding(calendar="holidays"))
-    mine.create("m", task="t", trigger=DAILY.on_business_day("next", calendar="holidays"))
-
-    text = unescape(pages.get(url()).text)
-
-    assert '<dt>Calendars</dt><dd><a href="/dynbeat/calendar?name=holidays">holidays</a>' in text
-    taken = text.partition('datetime="2026-11-23T00:00:00+00:00"')[2].partition("</tr>")[0]
-    assert "calendar holidays" in taken
-    assert "Unskip" not in taken
-    moved = unescape(pages.get(url("m")).text)
-    assert "calendar holidays: moves to 2026-11-24 09:00 (Asia/Seoul)" in moved
-    for name in ("n", "m"):
-        assert "holidays" in pages.get(url(name, page="edit")).text
-
-
-def test_the_pages_show_the_error_of_damaged_quiet_hours(dynbeat, mine, pages):
-    mine.set_timezone("UTC")
-    mine.create("n", task="t", trigger=DAILY)
-    damaged = "UPDATE dynbeat_owner SET quiet_hours = :value"
-    execute(dynbeat, damaged, value='{"windows": "x"}')
-
-    for path in (url(), "/dynbeat/owner?owner=user%3A42"):
-        text = unescape(pages.get(path).text)
-        shown = text.partition("<dt>Quiet hours</dt><dd>")[2].partition("</dd>")[0]
-        assert shown.endswith("is not what set_quiet_hours() writes; set it again")
 
 
 def test_each_action_has_a_separate_button(mine, pages):
@@ -165,16 +125,6 @@ def test_the_charts_count_days_and_lead_to_their_runs(dynbeat, mine, clock, page
     day = urlencode({"since": since.isoformat(), "until": until.isoformat()})
     assert f"/dynbeat/runs?owner=user%3A42&name=n&{day}" in text
     assert "Lag, 1 hour" in text
-
-
-def test_a_schedule_whose_options_cannot_be_read_has_a_page(dynbeat, mine, pages):
-    mine.create("n", task="t", trigger=MINUTELY)
-    # More digits than Python reads.
-    options = f'{{"priority": {"9" * 5_000}}}'
-    execute(dynbeat, "UPDATE dynbeat_schedule SET options = :options", options=options)
-
-    assert pages.get(url()).status == 200
-    assert pages.get(url(page="edit")).status == 200
 
 
 def test_the_page_shows_rule_why_and_next_fire_times(mine, pages):

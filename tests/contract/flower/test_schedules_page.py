@@ -2,9 +2,8 @@
 
 import json
 import re
-from datetime import timedelta
 from html import unescape
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import urlencode
 
 import pytest
 
@@ -74,35 +73,6 @@ def test_the_url_filters_and_orders(dynbeat, pages, query, found):
         assert names(page(pages, **query))[0] == found[0]
 
 
-def test_a_search_becomes_arguments_of_the_url(pages):
-    answer = page(pages, q='owner:"" task:a tag:vip "daily report"', state="active", after="x")
-
-    assert answer.status == 302
-    query = parse_qs(urlsplit(answer.location).query, keep_blank_values=True)
-    assert query == {
-        "owner": [""],
-        "task": ["a"],
-        "tag": ["vip"],
-        "name": ["daily report"],
-        "state": ["active"],
-    }
-
-
-@pytest.mark.parametrize("text", ["customer:13", "mer:13", "STOMER:13"])
-def test_a_text_with_an_unknown_key_is_a_part_of_an_owner_or_a_name(dynbeat, pages, text):
-    create(dynbeat, "a", owner="customer:13")
-    create(dynbeat, "b", owner="acme/customer:130")
-    create(dynbeat, "sync customer:13", owner="user:1")
-    create(dynbeat, "c", owner="customer:2")
-
-    answer = pages.get(page(pages, q=text).location)
-
-    assert sorted(names(answer)) == ["a", "b", "sync customer:13"]
-    assert "3 of 3" in answer.text
-    counts = pages.get(f"/dynbeat/schedule_counts?text={text}").text
-    assert json.loads(counts)[""] == "3"
-
-
 @pytest.mark.parametrize(
     ("query", "error"),
     [
@@ -139,37 +109,6 @@ def test_a_list_has_pages_in_both_directions(dynbeat, pages):
     assert names(pages.get(link(second, "prev"))) == names(first)
     assert link(first, "prev") is None
     assert len(names(page(pages, size=100))) == 60
-
-
-def test_overdue_and_held_schedules_say_so(dynbeat, pages, clock):
-    create(dynbeat, "late")
-    create(dynbeat, "stopped", owner="user:1")
-    dynbeat.schedules.for_owner("user:1").hold(reason="debt")
-    clock.advance(timedelta(hours=2))
-
-    text = pages.get(PAGE).text
-
-    assert "db-chip-overdue" in text
-    assert "overdue 60 min" in text
-    assert "db-chip-held" in text
-    assert "when released" in text
-    assert names(page(pages, state="overdue")) == ["late"]
-    assert names(page(pages, state="held")) == ["stopped"]
-
-
-def test_the_numbers_of_the_chips_follow_the_search(dynbeat, pages):
-    create(dynbeat, "a", "b", owner="user:1")
-    create(dynbeat, "c", owner="user:2", enabled=False)
-
-    def counts(**query):
-        return json.loads(pages.get(f"/dynbeat/schedule_counts?{urlencode(query)}").text)
-
-    assert counts()[""] == "3"
-    assert counts(owner="user:2") == {
-        **dict.fromkeys(["active", "held", "overdue", "failing", "quarantined", "finished"], "0"),
-        "": "1",
-        "paused": "1",
-    }
 
 
 def test_without_write_access_there_are_no_controls(dynbeat, serve):

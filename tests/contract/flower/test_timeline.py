@@ -5,8 +5,6 @@ from datetime import timedelta
 from html import unescape
 from xml.etree import ElementTree as ET
 
-import pytest
-
 from celery_dynbeat import Every
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START
@@ -44,23 +42,6 @@ def test_past_runs_are_bars_and_fire_times_to_come_are_ticks(dynbeat, mine, cloc
     assert len(marks(chart, "dynbeat-now")) == 1
 
 
-@pytest.mark.parametrize(
-    ("group", "labels"),
-    [
-        ("owner", ["(application)", "user:42"]),
-        ("task", ["a", "b"]),
-        ("tag", ["(no tag)", "vip"]),
-    ],
-)
-def test_rows_are_owners_tasks_or_tags(dynbeat, mine, pages, group, labels):
-    mine.create("n", task="a", trigger=MINUTELY, tags=["vip"])
-    dynbeat.schedules.for_owner("").create("m", task="b", trigger=MINUTELY)
-
-    chart = chart_of(pages.get(f"{PAGE}?group={group}").text)
-
-    assert [each.text for each in marks(chart, "dynbeat-row-label")] == labels
-
-
 def test_many_schedules_are_a_histogram_that_shows_a_herd(dynbeat, pages):
     new = {"task": "t", "trigger": Every(timedelta(hours=2), anchor=START)}
     dynbeat.schedules.create_many(
@@ -89,22 +70,6 @@ def test_names_of_users_are_text(dynbeat, pages):
         assert "<script>alert" not in text
         assert "\u202e" not in text
         assert "<script>alert(1)</script>\\u202e" in unescape(text)
-
-
-@pytest.mark.parametrize(
-    ("query", "error"),
-    [
-        ("window=9h", "must be one of"),
-        ("since=x&until=y", "is not a time: write"),
-        ("group=name", "group_by"),
-        ("bin=x", "is not a time: write"),
-    ],
-)
-def test_a_wrong_argument_is_named_on_the_page(pages, query, error):
-    answer = pages.get(f"{PAGE}?{query}")
-
-    assert (answer.status, error in answer.text) == (400, True)
-    assert '<form class="db-fields' in answer.text
 
 
 def test_the_page_loads_a_forecast_with_its_busiest_minute(dynbeat, pages):

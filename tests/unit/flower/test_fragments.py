@@ -39,12 +39,5 @@ def test_a_next_time_that_passed_reads_overdue():
     assert (text, attributes["class"]) == ("overdue 42 s", "db-overdue")
 
 
-def test_a_chip_has_the_state_as_a_word():
-    tag, text, attributes = parsed(fragments.chip("no_progress"))
-
-    assert (tag, text) == ("span", "no progress")
-    assert attributes["class"] == "db-chip db-chip-no_progress"
-
-
 def test_a_state_that_sql_wrote_is_text():
     assert "<script>" not in fragments.chip('"><script>')

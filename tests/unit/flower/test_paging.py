@@ -45,12 +45,6 @@ def test_of_many_pages_only_the_newest_are_on_the_way_back():
     assert paging(place, cursor=None, here=here).first == "?"
 
 
-def test_a_page_with_a_forgotten_way_back_leads_to_the_first_only():
-    links = paging(PagePlace.of(after="c9", back=[], size=""), cursor=None, here=here)
-
-    assert (links.first, links.previous) == ("?", None)
-
-
 @pytest.mark.parametrize("size", ["", "7", "x", "-1", "٢٥", "9" * 5_000])
 def test_an_unknown_size_means_the_smallest(size):
     assert PagePlace.of(after="", back=(), size=size).size == SIZES[0]

@@ -56,19 +56,6 @@ def change(before, after):
     )
 
 
-def test_changed_fields_are_sides_of_the_same_row():
-    trigger = {"kind": "cron", "spec": "0 9 * * *", "timezone": "Asia/Seoul"}
-    edit = change({"args": [1], "max_runs": 2}, {"args": [1, 2], "trigger": trigger})
-
-    found = {
-        each.name: (each.before, each.after) for each in changed_fields(edit, hides_arguments=False)
-    }
-
-    assert found["max_runs"] == ("2", None)
-    assert found["trigger"] == (None, "At 09:00 every day, Asia/Seoul")
-    assert found["args"][0] == "[\n  1\n]"
-
-
 def test_hidden_arguments_show_only_that_they_changed():
     edit = change({"args": ["hunter2"]}, {"kwargs": {"key": "hunter2"}})
 

@@ -1,11 +1,10 @@
 """A row of the page "Schedules"."""
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from celery_dynbeat import Cron
 from celery_dynbeat.api.results import ScheduleInfo
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.flower.pages.schedules import (
@@ -50,16 +49,6 @@ def run(status, *, minutes=0, **values):
 
 def row_of(info, runs=(), situation=SITUATION):
     return schedule_row(info, runs, **situation, zone=SEOUL, link="/run/{}".format)
-
-
-def test_a_long_text_of_a_rule_is_cut():
-    dates = [date(2026, 12, day) for day in range(1, 31)]
-    trigger = Cron("0 9 * * *", timezone="Asia/Seoul").excluding(*dates)
-    row = row_of(schedule(trigger=trigger, given_trigger=trigger))
-
-    assert row.rule.startswith("At 09:00 every day, Asia/Seoul")
-    assert row.text.startswith("CRON_TZ=Asia/Seoul 0 9 * * * except 2026-12-01")
-    assert (len(row.text), row.text[-3:]) == (100, "...")
 
 
 def test_a_damaged_rule_has_a_row():

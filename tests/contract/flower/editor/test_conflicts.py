@@ -30,17 +30,6 @@ def test_an_edit_of_a_schedule_that_was_edited_meanwhile_shows_both(dynbeat, pag
 
 
 @pytest.mark.usefixtures("digest")
-def test_a_preview_does_not_hide_that_someone_else_saved_first(pages, mine):
-    form = open_form(pages, "digest")
-    mine.update("digest", description="bob's")
-
-    previewed = form_in(save(pages, form, description="alice's", do="preview"))
-
-    assert save(pages, previewed).status == 409
-    assert mine.get("digest").description == "bob's"
-
-
-@pytest.mark.usefixtures("digest")
 def test_a_schedule_that_was_deleted_meanwhile_is_created_again_on_request_only(pages, mine):
     form = open_form(pages, "digest")
     mine.delete("digest")

@@ -6,8 +6,6 @@ import pytest
 
 from celery_dynbeat import Every
 from tests.support.editor_form import (
-    NEW,
-    OWNER,
     PREVIEW,
     SAVE,
     edits,
@@ -25,13 +23,6 @@ def test_only_edited_fields_are_saved(pages, mine, digest):
     assert dict(change.after) == {"description": "for all", "version": 2}
     assert (change.actor, change.reason) == ("alice", "ticket 12")
     assert mine.get("digest").next_run_at == digest.next_run_at
-
-
-@pytest.mark.usefixtures("digest")
-def test_queue_and_priority_keep_the_other_options(pages, mine):
-    save(pages, open_form(pages, "digest"), queue="", priority="7")
-
-    assert mine.get("digest").options == {"priority": 7, "headers": {"a": "b"}}
 
 
 @pytest.mark.parametrize(
@@ -76,29 +67,6 @@ def test_an_invalid_field_is_named_and_nothing_is_written(
     assert {**shown.values, "_xsrf": ""} == {**typed, "_xsrf": ""}
     assert mine.get("digest") == digest
     assert edits(mine) == []
-
-
-@pytest.mark.usefixtures("digest")
-def test_a_name_that_exists_is_an_error_of_its_field(pages):
-    form = form_in(pages.get(NEW))
-
-    answer = save(pages, form, owner=OWNER, name="digest", task="t", rule="5m")
-
-    assert "already has a schedule named 'digest'" in form_in(answer).errors["name"]
-    assert answer.status == 422
-
-
-@pytest.mark.usefixtures("digest")
-def test_an_instant_that_has_a_run_is_an_error_of_the_rule(pages, mine):
-    run = mine.run_now("digest")
-
-    form = open_form(pages, "digest")
-    answer = save(pages, form, rule=run.fire_at.isoformat(), tags="typed")
-
-    shown = form_in(answer)
-    assert (answer.status, list(shown.errors)) == (422, ["rule"])
-    assert "already has its run" in shown.errors["rule"]
-    assert shown.values["tags"] == "typed"
 
 
 @pytest.mark.usefixtures("digest")

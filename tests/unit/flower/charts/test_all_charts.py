@@ -114,11 +114,6 @@ def test_each_mark_has_its_title(chart):
     assert all(mark.findtext("title") == SHOWN for mark in marks)
 
 
-@pytest.mark.parametrize("chart", ALL)
-def test_a_chart_can_be_encoded(chart):
-    assert draw(chart, HOSTILE).encode()
-
-
 @pytest.mark.parametrize("text", [*(draw(chart, "text") for chart in ALL), *EMPTY.values()])
 def test_a_strict_content_security_policy_allows_a_chart(text):
     for element in parse(text).iter():
@@ -144,10 +139,3 @@ def test_a_link_that_runs_a_script_is_refused(chart, href):
 @pytest.mark.parametrize("chart", MARKED)
 def test_a_mark_without_a_page_is_no_link(chart):
     assert not list(parse(draw(chart, "text", None)).iter("a"))
-
-
-@pytest.mark.parametrize("chart", MARKED)
-def test_a_chart_with_one_mark_of_each_kind_has_few_tab_stops(chart):
-    links = list(parse(draw(chart, "text")).iter("a"))
-
-    assert len([link for link in links if link.get("tabindex") != "-1"]) <= 2

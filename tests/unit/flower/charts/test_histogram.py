@@ -72,13 +72,3 @@ def test_all_parts_lie_within_the_plot(shown):
             assert 0 <= length(rect, "x") <= length(rect, "x") + length(rect, "width") <= 1
             assert length(rect, "y") >= 0
             assert length(rect, "y") + length(rect, "height") <= HEIGHT + 0.01
-
-
-@pytest.mark.parametrize(("minute", "lines"), [(5, 1), (-1, 0), (11, 0)])
-def test_now_is_a_line_unless_it_is_outside(minute, lines):
-    root = chart([], now=START + minute * MINUTE)
-
-    shown = with_class(root, "dynbeat-now")
-    assert len(shown) == len(with_class(root, "dynbeat-now-arrow")) == lines
-    if shown:
-        assert length(shown[0].find("line"), "x1") == 0.5
