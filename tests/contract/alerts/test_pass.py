@@ -54,24 +54,6 @@ def test_a_schedule_that_its_failures_paused_is_stopped_until_it_is_resumed(aler
     assert ("stopped", "digest") not in each.open
 
 
-def test_a_schedule_that_still_fails_after_a_pause_and_a_resume_is_an_alert_again(alerting, clock):
-    each = alerting()
-    each.mine.create("digest", task="t", trigger=MINUTELY)
-    clock.advance(MINUTE)
-    each.run(succeeds=False)
-    each.check()
-    each.mine.pause("digest")
-    each.check()
-    assert each.open == []
-
-    each.mine.resume("digest")
-    clock.advance(MINUTE)
-    each.run(succeeds=False)
-    each.check()
-
-    assert each.open == [("failing", "digest")]
-
-
 def test_a_quarantined_schedule_is_stopped_until_an_edit(alerting):
     each = alerting()
     each.mine.create("digest", task="t", trigger=MINUTELY)
@@ -326,3 +308,17 @@ def test_a_beat_whose_broker_is_away_is_stopped(alerting):
     each.live_for(MINUTE, "b1")
 
     assert each.open == []
+
+
+def test_a_failure_counts_from_the_number_that_the_setting_names(alerting, clock):
+    each = alerting(alert_after_failures=2)
+    each.mine.create("digest", task="t", trigger=MINUTELY)
+    clock.advance(MINUTE)
+    each.run(succeeds=False)
+    each.check()
+    assert each.open == []
+
+    each.run(succeeds=False)
+    each.check()
+
+    assert each.open == [("failing", "digest")]

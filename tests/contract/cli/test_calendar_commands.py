@@ -61,23 +61,3 @@ def test_delete_refuses_a_calendar_in_use(shown, refused, dynbeat, mine):
     assert shown("calendars", "delete", NAME) == ["deleted calendar 'holidays'"]
     status, error = refused("calendars", "list", NAME)
     assert (status, "`dynbeat calendars list`" in error) == (1, True)
-
-
-def test_files_of_schedules_carry_the_name(shown, refused, dynbeat, mine, tmp_path):
-    dynbeat.calendars.upsert(NAME, dates=[date(2026, 11, 22)])
-    mine.create("n", task="t", trigger=USING)
-    mine.create("m", task="t", trigger=USING)
-    path = tmp_path / "schedules.yaml"
-    path.write_text("\n".join(shown("export", *OWNER)))
-
-    assert "holidays" in path.read_text()
-    assert shown("apply", str(path), "--dry-run")
-    mine.delete("n")
-    mine.delete("m")
-    dynbeat.calendars.delete(NAME)
-    status, error = refused("apply", str(path))
-    assert status == 1
-    assert error.count("calendar 'holidays': there is no calendar with this name") == 2
-    dynbeat.calendars.upsert(NAME, dates=[date(2026, 11, 22)])
-    shown("apply", str(path))
-    assert mine.get("n").trigger == USING.in_zone("UTC")

@@ -30,18 +30,6 @@ def test_each_command_records_its_actor_and_reason(shown, as_json):
     ]
 
 
-def test_a_trigger_is_shown_in_words_before_and_after(shown, as_json, mine):
-    mine.create("n", task="t", trigger=MINUTELY)
-    mine.update("n", trigger="0 9 * * mon", window=5)
-
-    (line,) = shown("changes", "n", *OWNER, "--action", "update")
-    (change,) = as_json("changes", "n", *OWNER, "--action", "update")
-
-    expected = "trigger: Every minute -> At 09:00, on Monday, UTC; window: null -> 5.0"
-    assert change["text"] == expected == line.split("\t")[6]
-    assert change["after"]["trigger"]["spec"] == "0 9 * * mon"
-
-
 @each_database
 def test_changes_are_read_page_by_page(command, shown, mine):
     mine.create("n", task="t", trigger=MINUTELY)

@@ -5,14 +5,11 @@ from datetime import timedelta
 
 import pytest
 import yaml
-from celery.bin.base import CLIContext
-from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from celery_dynbeat import Cron, Every, Once
 from celery_dynbeat.beat import config_sync
-from celery_dynbeat.cli import dynbeat as group
 from celery_dynbeat.cli.apply import ChangedMeanwhileError, InvalidDeclarationsError, apply
 from celery_dynbeat.cli.file_format import declared_file, file_lines
 from celery_dynbeat.testing import FrozenClock
@@ -89,16 +86,6 @@ def test_a_schedule_stays_paused_if_the_file_does_not_say_enabled(dynbeat, mine)
     assert mine.get("sync").paused_reason == "incident"
     assert actions(run(dynbeat, FILE + "    enabled: true"))[1] == ("update", "sync")
     assert mine.get("sync").enabled
-
-
-def test_the_file_can_pause_with_a_reason(dynbeat, mine):
-    run(dynbeat, FILE)
-    paused = FILE + "    enabled: false\n    paused_reason: holiday"
-
-    run(dynbeat, paused)
-
-    assert (mine.get("sync").enabled, mine.get("sync").paused_reason) == (False, "holiday")
-    assert actions(run(dynbeat, paused))[1] == ("keep", "sync")
 
 
 def test_the_file_can_pause_until_an_instant_that_then_ends_the_pause(dynbeat, mine, clock):
@@ -267,29 +254,3 @@ def check_round_trip(url, *, examples):
 @pytest.mark.timeout(300 * EXAMPLE_FACTOR)
 def test_apply_reads_what_export_writes_on_sqlite(sqlite_url):
     check_round_trip(sqlite_url, examples=100)
-
-
-@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
-def test_a_file_passes_through_a_terminal_of_another_encoding(dynbeat, mine, tmp_path, encoding):
-    mine.create("\ubcf4\uace0", task="t", trigger=MINUTELY)
-    context = CLIContext(app=dynbeat.app, no_color=True, workdir=None)
-    runner = CliRunner(charset=encoding)
-    exported = runner.invoke(group, ["export", "--owner", "user:42"], obj=context)
-    assert exported.exception is None
-    file = tmp_path / "schedules.yaml"
-    file.write_bytes(exported.stdout_bytes.replace(b"PT1M", b"PT2M"))
-
-    applied = runner.invoke(group, ["apply", str(file)], obj=context)
-
-    assert applied.exception is None
-    assert "~ update \\ubcf4\\uace0 of user:42" in applied.stdout
-    assert mine.get("\ubcf4\uace0").trigger == Every(120)
-
-
-def test_a_file_that_cannot_be_read_is_refused_without_a_traceback(dynbeat):
-    context = CLIContext(app=dynbeat.app, no_color=True, workdir=None)
-
-    result = CliRunner().invoke(group, ["apply", "/proc/self/mem"], obj=context)
-
-    assert result.exit_code == 1
-    assert result.stderr == "/proc/self/mem: cannot be read: Input/output error\n"

@@ -53,23 +53,3 @@ def test_replan_writes_the_setting_into_the_schedules(shown, dynbeat, mine, refu
     assert "quiet_hours\t09:30-12:00 (everybody)" in shown("owner", "user:42")
     assert shown("replan", "--quiet-hours") == ["schedules with other quiet hours: 0"]
     assert refused("replan", "--quiet-hours", "--zone", "UTC")[0] == 2
-
-
-def test_invalid_windows_are_refused(refused):
-    status, error = refused("owner", "user:42", "--quiet-hours", "22-7")
-    assert status == 1
-    assert "such as" in error
-    status, error = refused("owner", "user:42", *QUIET, "--no-quiet-hours")
-    assert status == 2
-    assert "not both" in error
-
-
-def test_show_says_what_quiet_hours_do(upcoming, as_json, mine):
-    mine.create("n", task="t", trigger=Cron("0 10,13 * * *"))
-    mine.set_quiet_hours(["09:30-12:00"])
-    sent = "in quiet hours: sent at 2026-11-21 12:00 UTC"
-
-    assert [row[-1] for row in upcoming("n", *OWNER, "--count", "2")] == [sent, ""]
-    found = as_json("show", "n", *OWNER, "--count", "2")[0]["upcoming"]
-    assert [each["wait_note"] for each in found] == [sent, None]
-    assert [each["run_at"][11:16] for each in found] == ["12:00", "13:00"]

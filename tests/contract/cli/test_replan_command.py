@@ -7,7 +7,6 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import Cron, Every, Once, store
-from celery_dynbeat.beat import tz_release as replanning
 from celery_dynbeat.cli import maintenance as command_module
 from celery_dynbeat.common.settings import tz_release
 from celery_dynbeat.db.models import Schedule
@@ -139,23 +138,6 @@ def test_a_fire_time_that_moves_to_a_later_time_is_not_sent_twice_on_a_day(
 
     assert [run.fire_at for run in mine.runs()] == [START + MINUTE]
     assert mine.get("n").next_run_at == START + 25 * HOUR
-
-
-def test_each_transaction_plans_a_bounded_number(dynbeat, mine, shown, monkeypatch):
-    made = make_zoned(mine, 7)
-    plan_with_earlier_release(dynbeat)
-    monkeypatch.setattr(replanning, "BATCH_SIZE", 3)
-    sizes, replan_batch = [], replanning.replan_batch
-
-    def counted(session, context, ids, **given):
-        sizes.append(len(ids))
-        return replan_batch(session, context, ids, **given)
-
-    monkeypatch.setattr(replanning, "replan_batch", counted)
-    shown("replan")
-
-    assert sizes == [3, 3, 1]
-    assert {row.next_run_at for row in mine.list()} == {made[0].next_run_at}
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)

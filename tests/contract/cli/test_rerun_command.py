@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import Cron
 from celery_dynbeat.common.states import Status
 from tests.support.applications import MINUTELY, execute
 from tests.support.suites import each_database
@@ -73,45 +72,6 @@ def test_a_batch_is_listed_and_cancelled_by_its_id(shown, as_json, refused, mine
     assert shown("cancel", *arguments) == [f"cancelled {len(failed)} runs"]
     assert mine.get_batch(batch_id).counts == {"revoked": len(failed)}
     assert mine.changes("n", action="cancel")[0].reason == "wrong span"
-
-
-def test_what_is_left_of_a_rerun_is_without_reruns_that_failed_meanwhile(
-    shown, mine, failed, dynbeat, monkeypatch
-):
-    monkeypatch.setattr("celery_dynbeat.api.batches.MAX_BATCH", 2)
-    repeated, count, since = [], 0, ("--since", "1h")
-    while since and count < 10:
-        (text,) = shown("rerun", *since, "--all-owners", *FAST, "--yes")
-        repeated.append(text.partition(" recorded ")[2].partition(",")[0])
-        end(dynbeat, status="failed", origin="rerun")
-        since, count = tuple(text.partition("; more are left: repeat with ")[2].split()), count + 1
-
-    assert repeated == ["2 runs", "1 run"]
-    assert len(mine.runs(origin="rerun")) == len(failed)
-
-
-def test_a_backfill_from_the_shell_has_the_span_of_its_options(shown, mine, refused):
-    mine.create("n", task="t", trigger=Cron("* * * * *", timezone="UTC"))
-
-    (text,) = shown("run", "n", *OWNER, "--since", "10m", "--until", "5m")
-
-    runs = mine.runs("n", origin="backfill")
-    assert text == f"batch {runs[0].batch_id}: recorded 5 runs, 0 excluded"
-    assert runs[0].fire_at - runs[-1].fire_at == timedelta(minutes=4)
-    assert refused("run", "n", *OWNER, "--until", "5m")[0] == 2
-    assert refused("run", "nope", *OWNER, "--since", "1h")[0] == 1
-
-
-def test_the_question_says_how_many_runs_run_again(refused, command, mine, failed, monkeypatch):
-    monkeypatch.setattr("celery_dynbeat.cli.base.invocation.Invocation.can_ask", True)
-
-    status, question = refused("rerun", "--since", "1h", *OWNER, input="n\n")
-
-    assert status == 1
-    assert f"Run {len(failed)} failed or lost runs of owner 'user:42' since" in question
-    assert mine.runs(origin="rerun") == []
-    assert command("rerun", "--since", "1h", *OWNER, input="y\n").exit_code == 0
-    assert len(mine.runs(origin="rerun")) == len(failed)
 
 
 @pytest.mark.parametrize(
@@ -184,3 +144,19 @@ def test_a_wait_for_many_runs_ends_with_the_last_of_them_and_counts_failures(
     (result,) = results
     assert result.exit_code == 1
     assert json.loads(result.stdout)["counts"] == {"succeeded": len(failed) - 1, "failed": 1}
+
+
+@pytest.mark.parametrize("given", [(), ("--now",)])
+def test_only_with_now_a_rerun_and_a_backfill_start_in_quiet_hours(
+    shown, mine, beat, failed, given
+):
+    mine.set_quiet_hours(["00:00-23:59"])
+    before = len(beat.publisher.sent)
+
+    shown("rerun", failed[0].id, *given)
+    shown("run", "n", *OWNER, "--since", "1h", *given)
+    for _ in range(3):
+        beat.run_until_idle()
+
+    sent = {run.origin for run in beat.publisher.sent[before:]}
+    assert sent == ({"rerun", "backfill"} if given else set())

@@ -113,21 +113,6 @@ def test_options_and_arguments_are_kept(after_import):
     assert made.expires_after == timedelta(seconds=90)
 
 
-def test_an_instant_in_the_arguments_reaches_the_worker_as_an_instant(store, imported, dynbeat):
-    url = store(entry("a"))
-    client = Redis.from_url(url)
-    definition = json.loads(client.hget("redbeat:a", "definition"))
-    instant = dict(zip(("year", "month", "day"), (2026, 1, 2), strict=True))
-    definition["args"] = [{"__type__": "datetime", **instant, "timezone": "Asia/Seoul"}]
-    client.hset("redbeat:a", "definition", json.dumps(definition))
-    client.close()
-
-    imported(SOURCE, url, "--apply")
-
-    (argument,) = dynbeat.schedules.for_owner("").get("a").args
-    assert argument == {"__type__": "datetime", "__value__": "2026-01-01T15:00:00+00:00"}
-
-
 def test_a_disabled_entry_is_paused(after_import):
     made = after_import(entry("a", enabled=False))
 

@@ -7,7 +7,6 @@ import pytest
 from celery_dynbeat import Cron, Every, Once, Solar
 from celery_dynbeat.importing.table_rows import (
     CELERY_SQLALCHEMY_SCHEDULER,
-    SQLALCHEMY_CELERY_BEAT,
 )
 from celery_dynbeat.importing.tables import TableSource
 from tests.support.applications import START, application
@@ -82,18 +81,6 @@ def test_each_feature_of_a_store_is_imported(sqlite_url, imported, dynbeat, pack
     assert "create" not in {
         each["outcome"] for each in imported(package, sqlite_url, "--apply").values()
     }
-
-
-def test_the_schema_of_sqlalchemy_celery_beat_is_an_option(postgresql_url, clock):
-    write_store(NEW, ROWS[:1], postgresql_url, "other")
-    with application(postgresql_url, clock=clock) as made:
-        source = TableSource(
-            postgresql_url, SQLALCHEMY_CELERY_BEAT, context=made.context, schema="other", zone=None
-        )
-
-        (page,) = source.pages()
-
-    assert page[0].converted.progress.last_run_at == LAST_RUN
 
 
 def test_the_scheduler_writes_naive_instants_in_the_zone_of_the_application(sqlite_url, clock):

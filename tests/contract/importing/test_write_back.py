@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import create_engine, text
 
-from celery_dynbeat.beat import config_sync
 from tests.support.applications import START
 from tests.support.peers import write_store
 
@@ -200,22 +199,3 @@ def test_it_is_refused_while_beat_can_send(switched, command, dynbeat, stored, d
 
     assert command(SOURCE, database_url, "--back", "--apply", "--without-hold").exit_code == 0
     assert stored()["a"][0] == 0
-
-
-def test_an_entry_of_beat_schedule_is_left_in_both_directions(
-    switched, imported, back, stored, dynbeat, database_url
-):
-    dynbeat.app.conf.beat_schedule = {"entry": {"task": "proj.entry", "schedule": 300.0}}
-    mine = switched(task("entry", interval=MINUTES_5, **ran()))
-    before = stored()
-    kept = ("skip", "beat keeps this entry of beat_schedule as a schedule itself")
-
-    for _ in range(2):
-        assert not mine.list(tag=f"import:{SOURCE}")
-        shown = imported(SOURCE, database_url, "--apply")["entry"]
-        assert (shown["outcome"], shown["reason"]) == kept
-        assert back("--apply") == {"entry": kept}
-        assert stored() == before
-        # The second time, beat has written its row.
-        config_sync.sync(dynbeat.context)
-        assert mine.get("entry").managed_by == "config"

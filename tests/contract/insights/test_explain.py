@@ -59,16 +59,6 @@ def test_who_paused_it_comes_from_the_audit(dynbeat, mine, clock, why):
     assert why().sentence == "It does not run: alice paused it 2 h ago because of 'holiday'."
 
 
-def test_a_kind_of_trigger_of_a_newer_version_is_no_quarantine(dynbeat, mine, why):
-    mine.create("n", task="t", trigger=MINUTELY)
-    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_kind = 'lunar'")
-
-    found = why()
-
-    assert (found.cause, found.next) == ("trigger_unreadable", [])
-    assert dynbeat.schedules.count(state="quarantined").count == 0
-
-
 def test_a_hold_of_the_owner_or_of_everything(dynbeat, mine, why):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.hold(reason="a")
@@ -94,14 +84,6 @@ def test_a_message_in_a_queue_without_a_worker(mine, clock, beat, node, why):
     node(NodeKind.WORKER, "celery@c", queues=json.dumps(["reports"]), tasks=json.dumps(["t"]))
     assert why().cause == "waits_in_queue"
     assert {each.name for each in why().workers} == {"celery@c", "celery@b"}
-
-
-def test_a_skipped_fire_time_is_among_the_next_ones_with_its_reason(dynbeat, mine, why):
-    mine.create("n", task="t", trigger=MINUTELY)
-    with dynbeat.acting(actor="alice"):
-        mine.skip("n", START + 2 * MINUTE, reason="holiday")
-
-    assert [each.note for each in why(count=3).next] == [None, "skipped by alice: holiday", None]
 
 
 @pytest.mark.parametrize("window", ["abc", "NaN"])

@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 from celery import Celery
 
-from celery_dynbeat import Cron, Dynbeat, Every, Once
+from celery_dynbeat import Dynbeat, Every, Once
 from celery_dynbeat.cli.status import as_dict
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import NodeKind
@@ -131,23 +131,6 @@ def test_a_single_beat_without_progress_is_a_problem(dynbeat):
     assert report["beats"][0]["state"] == "starting"
 
 
-def test_one_beat_that_makes_progress_is_enough(dynbeat, clock):
-    register(dynbeat, name="b1", progressed=False)
-    register(dynbeat, name="b2")
-    one_starts = status_json(dynbeat)
-    clock.advance(TIMEOUT + SECOND)
-    send_heartbeat(dynbeat, name="b1")
-    register(dynbeat, name="b2")
-
-    one_hangs = status_json(dynbeat)
-
-    assert one_starts["healthy"]
-    assert one_hangs["healthy"]
-    assert "beat_failing" not in codes(one_starts, "warnings")
-    assert "beat_failing" in codes(one_hangs, "warnings")
-    assert {node["state"] for node in one_hangs["beats"]} == {"no_progress", "working"}
-
-
 def test_a_due_schedule_that_no_beat_claims_is_late(dynbeat, mine, clock, working_nodes):
     mine.create("n", task="t", trigger=MINUTELY)
 
@@ -199,25 +182,6 @@ def test_no_worker_is_a_problem_only_while_runs_wait(dynbeat, mine, beat):
 
 
 @pytest.mark.usefixtures("working_nodes")
-def test_the_restart_of_a_worker_is_not_a_problem(dynbeat, mine, clock, beat):
-    clock.advance(10 * MINUTE)
-    worker = {"kind": NodeKind.WORKER, "name": "w1@test", "pid": os.getpid()}
-    dynbeat.context.database.run(partial(nodes.deregister, now=clock.now(), **worker))
-    mine.create("n", task="t", trigger=Every(timedelta(days=1)))
-    mine.run_now("n")
-    beat.run_until_idle()
-
-    clock.advance(MAX_LAG)
-    register(dynbeat)
-    restarting = status_json(dynbeat)
-    clock.advance(SECOND)
-
-    assert restarting["healthy"]
-    assert codes(restarting, "warnings") == ["no_worker"]
-    assert codes(status_json(dynbeat)) == ["no_worker"]
-
-
-@pytest.mark.usefixtures("working_nodes")
 def test_quarantined_schedules_are_counted_and_the_first_ones_are_named(dynbeat, mine):
     dynbeat.schedules.create_many(
         {"owner": "user:42", "name": f"n{number:04}", "task": "t", "trigger": MINUTELY}
@@ -237,20 +201,6 @@ def test_quarantined_schedules_are_counted_and_the_first_ones_are_named(dynbeat,
     first = report["schedules"]["quarantined_first"]
     assert len(first) == MAX_NAMED
     assert first[0] == {**first[0], "owner": "user:42", "error": "E: no\nmore"}
-
-
-@pytest.mark.usefixtures("working_nodes")
-def test_a_schedule_with_an_unsupported_trigger_is_named_and_not_late(dynbeat, mine):
-    mine.create("n", task="t", trigger=Cron("0 9 * * *"))
-    newer = "UPDATE dynbeat_schedule SET trigger_kind = 'moon', next_run_at = '2026-11-20 09:00:00'"
-    execute(dynbeat, newer)
-
-    report = status_json(dynbeat)
-
-    assert report["healthy"]
-    assert codes(report, "warnings") == ["unsupported_triggers"]
-    named = [{"owner": "user:42", "name": "n", "trigger_kind": "moon"}]
-    assert report["schedules"]["unsupported_trigger"] == named
 
 
 @pytest.mark.usefixtures("working_nodes")
@@ -417,16 +367,6 @@ def test_a_server_that_accepts_connections_and_never_replies_is_unreachable():
             thread.join(30)
 
 
-def test_a_notifier_that_the_database_does_not_support_is_a_configuration_problem(sqlite_url):
-    app = Celery("contract", broker="memory://", set_as_current=False)
-    app.conf.update(dynbeat_database_url=sqlite_url, dynbeat_notifier="postgresql")
-
-    report = status_json(Dynbeat(app))
-
-    assert codes(report) == ["configuration"]
-    assert "needs a PostgreSQL database" in report["problems"][0]["text"]
-
-
 def test_status_names_the_lost_runs_of_a_killed_worker_for_an_hour(dynbeat, mine, clock, beat):
     mine.create("report", task="t", trigger=Every(timedelta(days=1)))
     mine.run_now("report")
@@ -443,16 +383,3 @@ def test_status_names_the_lost_runs_of_a_killed_worker_for_an_hour(dynbeat, mine
     assert [each["id"] for each in found["schedules"]["lost_first"]] == [run.run_id]
     clock.advance(timedelta(hours=2))
     assert "runs_lost" not in codes(status_json(dynbeat), "warnings")
-
-
-def test_status_is_degraded_while_one_of_two_beats_is_dead(dynbeat, clock):
-    for name in ("b1", "b2"):
-        register(dynbeat, name=name)
-    assert not status_json(dynbeat)["degraded"]
-    clock.advance(11 * MINUTE)
-    send_heartbeat(dynbeat, name="b1", progressed_at=clock.now())
-
-    found = status_json(dynbeat)
-
-    assert (found["healthy"], found["degraded"]) == (True, True)
-    assert "beats_missing" in codes(found, "warnings")

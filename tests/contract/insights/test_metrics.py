@@ -8,7 +8,6 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from celery_dynbeat import signals
 from celery_dynbeat.common.settings import MetricsEndpoint
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.metrics.definitions import BEAT_METRICS, DATABASE_METRICS
@@ -97,28 +96,6 @@ def test_the_endpoint_shows_only_defined_metrics(exported):
     } - {"dynbeat_clock_offset_seconds", "dynbeat_waiting_runs"}
 
 
-def test_a_run_that_is_sent_again_is_not_dispatched_again(dynbeat, mine, clock, exported):
-    beat = ManualBeat(dynbeat)
-    mine.create("n", task="t", trigger=MINUTELY)
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-    mine.pause("n")
-    mine.run_now("n")
-    beat.run_until_idle()
-    # The publisher of ManualBeat has no queues.
-    queue = "(unknown)"
-    port = exported.port
-    assert scrape(port)["dynbeat_runs_dispatched_total", queue, "t"] == 2
-    assert scrape(port)["dynbeat_lag_seconds_count", queue] == 1
-
-    clock.advance(timedelta(hours=2))
-    beat.run_until_idle()
-
-    after = scrape(port)
-    assert after["dynbeat_runs_dispatched_total", queue, "t"] == 2
-    assert after["dynbeat_runs_resent_total",] == 1
-
-
 @each_database
 def test_the_gauges_agree_with_the_tables(dynbeat, mine, clock):
     beat = ManualBeat(dynbeat)
@@ -200,15 +177,3 @@ def test_a_taken_port_is_logged_and_beat_works_on(dynbeat, mine, clock, caplog):
             export.close()
     (record,) = [r for r in caplog.records if getattr(r, "event", "") == "metrics_unavailable"]
     assert "DYNBEAT_METRICS" in record.getMessage()
-
-
-def test_after_the_end_nothing_is_counted(dynbeat):
-    export = BeatMetrics(dynbeat.context, MetricsEndpoint(0))
-
-    export.close()
-
-    assert not any(
-        signal.receivers for signal in vars(signals).values() if hasattr(signal, "receivers")
-    )
-    with socket.create_server(("127.0.0.1", export.port)):
-        pass

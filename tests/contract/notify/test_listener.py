@@ -102,3 +102,10 @@ def test_the_listener_uses_no_connection_of_the_pool(postgresql_url):
 def test_with_an_engine_on_another_driver(postgresql_url):
     url = make_url(multi_host(postgresql_url)).set(drivername="postgresql+psycopg2")
     assert receives_a_change(Database(engine=create_engine(url)))
+
+
+def test_with_the_host_in_connect_args(postgresql_url):
+    at = make_url(postgresql_url)
+    where = {"host": at.host, "port": at.port}
+    engine = create_engine(at.set(host="nowhere.invalid", port=1), connect_args=where)
+    assert receives_a_change(Database(engine=engine))

@@ -10,10 +10,7 @@ from click.testing import CliRunner
 from celery_dynbeat import ConfigurationError, DatabaseScheduler, store
 from celery_dynbeat.beat.runtime import ensure_application
 from celery_dynbeat.cli import dynbeat as command
-from celery_dynbeat.cli.status import as_dict
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.health.checks import evaluate
-from celery_dynbeat.health.probes import collect_health
 from tests.support.applications import MINUTELY, START, application
 from tests.support.suites import each_database
 
@@ -178,18 +175,6 @@ def test_a_process_of_another_application_works_and_warns_once(database_url, cap
             assert words in warnings[0].getMessage()
 
 
-def test_status_names_both_applications(dynbeat, tables):
-    check_application(tables, "shop")
-
-    found = collect_health(dynbeat.app)
-    verdict = evaluate(found)
-
-    assert as_dict(found, verdict)["application"] == {"name": "contract", "recorded": "shop"}
-    (warning,) = [each for each in verdict.warnings if each.code == "application_differs"]
-    assert "'shop'" in warning.text
-    assert "dynbeat_application = 'shop'" in warning.hint
-
-
 @each_database
 def test_the_command_renames_the_application(dynbeat, tables):
     assert shown(dynbeat) == (0, f"{tables.shown_url}: no application is recorded\n")
@@ -211,3 +196,11 @@ def test_the_command_renames_the_application(dynbeat, tables):
     check_application(tables, "contract")
     with pytest.raises(ConfigurationError):
         check_application(tables, "shop")
+
+
+@each_database
+def test_names_are_case_sensitive(tables):
+    check_application(tables, "shop")
+
+    with pytest.raises(ConfigurationError):
+        check_application(tables, "Shop")

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import create_engine, select, update
+from sqlalchemy import create_engine, select
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
@@ -13,10 +13,8 @@ from celery_dynbeat.signals import schedule_recovered
 from celery_dynbeat.store.schedules import failing
 from celery_dynbeat.worker import outcome_recorder
 from celery_dynbeat.worker.outcomes import Outcome, apply_outcome
-from tests.support.applications import MINUTELY, execute
-from tests.support.executed_statements import record_statements
+from tests.support.applications import MINUTELY
 from tests.support.lock_waits import failing_waits
-from tests.support.suites import each_database
 from tests.support.waiting import wait_until
 from tests.support.worker_stub import WorkerStub
 
@@ -111,18 +109,6 @@ def test_an_outcome_that_is_written_late_does_not_hide_a_later_one(mine, clock, 
     assert mine.get("n").failing_since is None
 
 
-@each_database
-def test_a_missed_update_is_corrected_at_the_next_end(dynbeat, mine, clock, begin, worker):
-    worker.finish(begin(), Status.FAILED)
-    first = clock.now()
-    lost = update(Schedule).values(failing_since=None)
-    dynbeat.context.database.run(lambda session: session.execute(lost))
-
-    worker.finish(begin(), Status.FAILED)
-
-    assert mine.get("n").failing_since == first
-
-
 def test_a_success_before_the_next_failure_is_reported(mine, clock, beat, begin, worker):
     recovered = []
     schedule_recovered.connect(
@@ -183,29 +169,6 @@ def test_the_end_of_a_run_locks_no_schedule(dynbeat, begin, worker):
         return dynbeat.context.database.run(lambda other: other.scalars(lock).all())
 
     assert len(dynbeat.context.database.run(end_and_lock)) == 1
-
-
-@pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
-def test_the_end_of_a_run_reads_rows_by_their_keys_only(dynbeat, begin, worker):
-    worker.finish(begin(), Status.FAILED)
-    execute(
-        dynbeat,
-        "INSERT INTO dynbeat_schedule"
-        " (owner, name, task, trigger_kind, trigger_spec, failing_since)"
-        " WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 900)"
-        " SELECT 'crowd', CONCAT(a.n, ',', b.n), 't', 'every', 'PT1H', '2026-01-01'"
-        " FROM s AS a, s AS b WHERE b.n < 20",
-    )
-    is_postgresql = dynbeat.context.database.engine.dialect.name == "postgresql"
-    execute(dynbeat, f"ANALYZE {'' if is_postgresql else 'TABLE '}dynbeat_schedule")
-    run = begin()
-
-    with record_statements(dynbeat.context.database.engine) as statements:
-        worker.finish(run)
-
-    (end,) = [each for each in statements if each.sql.startswith("UPDATE dynbeat_run")]
-    # Of 18,000 schedules.
-    assert end.rows < 10
 
 
 def test_a_success_that_is_written_during_the_correction_is_not_lost(

@@ -7,12 +7,9 @@ import pytest
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.health.nodes import NodeState
 from celery_dynbeat.insights import installation
-from celery_dynbeat.insights.installation import RECENT, banners, overview
-from celery_dynbeat.insights.lag import lag_percentile
+from celery_dynbeat.insights.installation import banners
 from celery_dynbeat.store import nodes
-from celery_dynbeat.testing import ManualBeat
-from tests.support.applications import MINUTELY, START
-from tests.support.ended_runs import end_all
+from tests.support.applications import START
 
 MINUTE = timedelta(minutes=1)
 
@@ -66,32 +63,6 @@ def test_nodes_have_their_state(dynbeat, clock, node):
     assert [each.queues for each in workers] == [None, {"mail", "celery"}]
     clock.advance(61 * MINUTE)
     assert nodes_of(dynbeat) == []
-
-
-def test_the_lag_and_the_rate_come_from_the_ended_runs(dynbeat, mine, clock):
-    mine.create("n", task="t", trigger=MINUTELY)
-    clock.advance(10 * MINUTE + timedelta(seconds=3))
-    beat = ManualBeat(dynbeat)
-    beat.run_until_idle()
-    end_all(dynbeat, beat.publisher.sent, "succeeded")
-
-    found = overview(dynbeat.context)
-
-    # One lag of 3 s, in the bucket from 2.5 s on.
-    lag = lag_percentile(found.last(RECENT), 0.99)
-    assert timedelta(seconds=2.5) < lag < timedelta(seconds=3)
-    assert found.sent_per_second == pytest.approx(1 / 303)
-
-
-def test_holds_in_force(dynbeat, mine, clock):
-    everything = dynbeat.schedules.hold(reason="migration", until=START + MINUTE)
-    mine.hold(reason="unpaid")
-
-    found = banners(dynbeat.context)
-
-    assert (found.hold_of_everything, found.held_owners) == (everything, [mine.owner])
-    clock.advance(MINUTE)
-    assert banners(dynbeat.context).hold_of_everything is None
 
 
 def test_the_banner_says_since_when_no_beat_is_alive(dynbeat, clock, node):

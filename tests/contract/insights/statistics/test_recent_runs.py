@@ -82,22 +82,3 @@ def test_the_last_runs_of_each_schedule(dynbeat, ids, add_runs, all_rows, limit)
 
     rows = all_rows(Run)
     assert found == {each: expected(rows, each, limit=limit) for each in [*ids, unknown]}
-
-
-def test_a_rerun_shows_the_original_fire_time_and_its_lag_since_its_record(dynbeat, ids, add_runs):
-    nominal = START - 60 * SECOND
-    add_runs(
-        [
-            {
-                "schedule_id": ids[0],
-                "origin": "rerun",
-                "fire_at": nominal + timedelta(microseconds=1),
-                "nominal_at": nominal,
-                "sent_at": START + SECOND,
-            }
-        ]
-    )
-
-    [run] = recent_runs(dynbeat.context, schedule_ids=ids[:1])[ids[0]]
-
-    assert (run.fire_at, run.lag) == (nominal, SECOND)

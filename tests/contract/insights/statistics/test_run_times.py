@@ -93,27 +93,3 @@ def test_of_very_many_runs_the_newest_are_read(dynbeat, history, monkeypatch):
     assert times.failures == [dot for dot in every if dot.at >= times.read_since]
     assert times.buckets[0].count == expected(newest)[0]
     assert found(times.buckets[0])[3:] == expected(newest)[3:]
-
-
-@pytest.mark.parametrize(
-    ("ages_in_hours", "span"),
-    [
-        ([], timedelta(hours=24)),
-        ([0.01, 0.02], timedelta(hours=1)),
-        ([0.01, 30], timedelta(days=7)),
-        # The tenth run decides.
-        ([n / 20 for n in range(1, 30)], timedelta(hours=1)),
-        ([n * 2 for n in range(1, 30)], timedelta(hours=24)),
-        ([n * 24 for n in range(1, 30)], MONTH),
-        ([n * 24 for n in range(31, 40)], timedelta(hours=24)),
-    ],
-)
-def test_the_default_is_the_shortest_span_with_enough_runs(dynbeat, schedule, ages_in_hours, span):
-    times = [START - timedelta(hours=each) for each in ages_in_hours]
-    add_runs(dynbeat, schedule, times)
-    with dynbeat.context.database.engine.begin() as connection:
-        connection.exec_driver_sql("UPDATE dynbeat_run SET status = 'succeeded'")
-
-    found = times_of(dynbeat)
-
-    assert found.end_at - found.start_at == span
