@@ -56,15 +56,6 @@ def new_broker_file(folder):
     return url
 
 
-@pytest.fixture(params=COMBINATIONS)
-def any_site(request, site_folder):
-    """Return an installation on each combination in turn."""
-    database, broker = COMBINATIONS[request.param]
-    database_url, broker_url = map(request.getfixturevalue, (database, broker))
-    with site(site_folder, database_url=database_url, broker_url=broker_url) as made:
-        yield made
-
-
 @pytest.fixture
 def redis_site(site_folder, postgresql_url, redis_url):
     """Return an installation on PostgreSQL and Redis; change its ``config`` before use."""

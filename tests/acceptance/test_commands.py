@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import termios
-from pathlib import Path
 
 import pytest
 
@@ -173,24 +172,3 @@ def test_an_application_without_dynbeat_is_one_line(offline):
     assert bare.returncode == 1
     assert "add `dynbeat = Dynbeat(app)` to the module that -A names" in bare.stderr
     assert len(bare.stderr.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("words", "completions"),
-    [
-        ("celery -A proj dynbeat pau", ["pause"]),
-        ("celery dynbeat runs --status fa", ["failed"]),
-    ],
-)
-def test_the_shell_completes_commands_options_and_choices(offline, words, completions):
-    program = Path(sys.executable).parent / "celery"
-    more = {
-        "_CELERY_COMPLETE": "bash_complete",
-        "COMP_WORDS": words,
-        "COMP_CWORD": str(words.count(" ")),
-    }
-    result = subprocess.run(
-        [program], env=environment(offline, **more), capture_output=True, text=True, check=True
-    )
-
-    assert result.stdout.split() == [f"plain,{each}" for each in completions]

@@ -79,24 +79,6 @@ def test_a_report_and_its_schedule_are_created_executed_and_deleted(example, ali
     assert ids(example, "Sales <b>") == schedules(example) == []
 
 
-@pytest.mark.parametrize(
-    ("rule", "message"),
-    [
-        ("61 * * * *", "Check its minute."),
-        ("PT1S", "The shortest interval is"),
-        ("sometimes", "Check its spelling."),
-    ],
-    ids=["cron", "too-often", "words"],
-)
-def test_an_invalid_rule_is_shown_at_its_field_and_nothing_is_stored(example, alice, rule, message):
-    page = post(alice, title="refused", rule=rule)
-
-    assert page.status_code == 422
-    (errors,) = re.findall(r'<ul class="errorlist"[^>]*>(.*?)</ul>', page.text, re.DOTALL)
-    assert message in errors
-    assert ids(example, "refused") == schedules(example) == []
-
-
 def test_a_user_can_neither_see_nor_change_the_reports_of_another(example, alice, bob):
     post(alice, title="private", rule="0 9 * * mon-fri")
     (report,) = ids(example, "private")

@@ -51,16 +51,6 @@ class Raising(Task):
         raise RuntimeError(msg)
 
 
-class OnlyOnce(Task):
-    """Sends only at the first call."""
-
-    def apply_async(self, args=None, kwargs=None, **options):
-        if self.name in self.app.queued:
-            return None
-        self.app.queued.add(self.name)
-        return super().apply_async(args, kwargs, **options)
-
-
 class Swallowing(Task):
     def apply_async(self, args=None, kwargs=None, **options):
         with contextlib.suppress(Exception):
@@ -69,7 +59,6 @@ class Swallowing(Task):
 
 BASES = {
     "swallowing": Swallowing,
-    "once": OnlyOnce,
     "plain": Task,
     "faithful": Faithful,
     "elsewhere": Elsewhere,
@@ -157,18 +146,6 @@ def test_one_bad_message_closes_the_channel_and_the_others_are_sent(app):
     # The method published the message before the broker refused: it may be in a queue.
     assert published.unknown == {batch[5].run_id}
     assert published.refused == {}
-
-
-@pytest.mark.parametrize("app", ["amqp_url"], indirect=True)
-def test_a_run_that_may_be_sent_before_the_channel_closed_is_not_declined(app):
-    bad = run(1, "plain", exchange="nobody-declared-it", routing_key="x")
-
-    published = publish(app, [run(0, "once"), bad])
-
-    assert app.queued == {"once"}
-    assert published.declined == {}
-    # The broker may have confirmed the first message before it closed the channel for the second.
-    assert {*published.unknown, *published.sent} == {run(0, "once").run_id}
 
 
 @pytest.mark.parametrize("app", ["amqp_url"], indirect=True)

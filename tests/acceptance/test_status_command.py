@@ -7,9 +7,7 @@ import signal
 import pytest
 from celery.bin.base import CLIContext
 from click.testing import CliRunner
-from sqlalchemy import text
 
-from celery_dynbeat import Every
 from celery_dynbeat.cli import dynbeat as group
 from celery_dynbeat.db.schema import head
 from tests.support.proxy import Proxy
@@ -39,27 +37,6 @@ def status(site):
 
 def codes(report):
     return [problem["code"] for problem in report["problems"]]
-
-
-@pytest.mark.parametrize("any_site", ["postgresql-rabbitmq"], indirect=True)
-def test_a_working_installation_is_healthy(any_site):
-    any_site.mine.create("often", task="probe.record", trigger=Every(1))
-    any_site.beat().wait_for_log("beat started")
-    any_site.worker(pool="solo").wait_for_log("ready.")
-    any_site.wait_for_run("often", "succeeded")
-
-    exit_status, report = status(any_site)
-
-    assert (exit_status, report["healthy"], report["problems"]) == (0, True, [])
-    assert report["database"]["reachable"]
-    assert report["database"]["schema_ok"]
-    assert report["broker"] == {**report["broker"], "reachable": True, "error": None}
-    assert [node["state"] for node in report["beats"]] == ["working"]
-    # A worker writes its first heartbeat before its loop starts.
-    assert report["workers"][0]["state"] in {"starting", "working"}
-    (beat,) = any_site.nodes("beat")
-    assert report["beats"][0] == {**report["beats"][0], "name": beat.name, "pid": beat.pid}
-    assert report["schedules"]["lag_seconds"] is None or report["schedules"]["lag_seconds"] < 5
 
 
 def test_the_text_output_contains_no_passwords(site_folder, postgresql_url, redis_url):
@@ -133,23 +110,6 @@ def test_a_beat_without_its_broker_is_alive_and_reports_the_error(
         (beat,) = reports[-1][1]["beats"]
         assert beat["state"] == "no_progress"
         assert "OperationalError" in beat["error"]
-
-
-def test_status_writes_nothing(redis_site, postgresql_url):
-    empty = status(redis_site)
-    tables = "SELECT count(*) FROM pg_tables WHERE tablename LIKE 'dynbeat%'"
-    with redis_site.dynbeat.context.database.engine.begin() as connection:
-        assert connection.execute(text(tables)).scalar_one() == 0
-    redis_site.dynbeat.context.prepare()
-    name = postgresql_url.rpartition("/")[2]
-    with redis_site.dynbeat.context.database.engine.begin() as connection:
-        read_only = f"ALTER DATABASE {name} SET default_transaction_read_only = on"
-        connection.execute(text(read_only))
-
-    full = status(redis_site)
-
-    assert (empty[0], codes(empty[1])) == (1, ["schema_outdated"])
-    assert (full[0], codes(full[1])) == (1, ["no_beat"])
 
 
 @pytest.mark.slow

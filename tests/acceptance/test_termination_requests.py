@@ -108,18 +108,6 @@ def test_a_missing_right_on_rabbitmq_is_named(amqp_url, restricted_url):
     assert "write permission" in refusal
 
 
-def test_a_missing_right_on_redis_is_named(own_server):
-    server = own_server(RedisServer)
-    with redis.Redis.from_url(server.url) as client:
-        account = ("ACL", "SETUSER", "beat", "on", ">beat", "~*", "+@all")
-        client.execute_command(*account, "resetchannels")
-        url = server.url.replace("redis://", "redis://beat:beat@")
-        with publisher(url) as made:
-            assert "write permission" in refusal_of(made)
-            client.execute_command(*account, "&/0.celery.pidbox")
-            made.terminate([RUN_ID])
-
-
 @pytest.fixture
 def impatient(monkeypatch):
     """Set the timeout of a publisher for each reply to one second."""

@@ -1,7 +1,6 @@
 """Kill beats at each point of a pass: a single beat, and one of three."""
 
 from datetime import UTC, datetime, timedelta
-from functools import partial
 
 import pytest
 
@@ -129,32 +128,6 @@ def test_a_beat_killed_in_a_batch_of_a_backfill_loses_and_duplicates_no_run(
     workload.verify(f"kill -9 of beat at {point!r} of a backfill, {beats} beat(s)")
     (batch_id,) = {run.batch_id for run in fault_site.mine.runs("past", limit=99)}
     assert fault_site.mine.get_batch(batch_id).counts == {"succeeded": 2 * BATCH}
-
-
-@pytest.mark.parametrize("point", SWEEP_POINTS)
-def test_a_beat_killed_in_a_batch_of_a_rerun_loses_and_duplicates_no_run(
-    fault_site, workload, point
-):
-    fault_site.worker(pool="threads").wait_for_log("ready.")
-    first = fault_site.beat()
-    fill_back(fault_site, workload, 2 * BATCH)
-    mine = fault_site.mine
-    wait_until(lambda: len(mine.runs("past", status="succeeded", limit=99)) == 2 * BATCH, within=60)
-    first.terminate()
-    killed_beats = KilledBeats(fault_site, point)
-    since = mine.runs("past", limit=99)[-1].fire_at
-    batch = mine.rerun_many(since=since, status="succeeded", per_minute=PACE)
-    killed_beats.start(1)
-    killed_beats.wait_for_kills(1)
-    fault_site.beat()
-
-    done = partial(mine.runs, "past", origin="rerun", status="succeeded", limit=99)
-    wait_until(lambda: len(done()) == 2 * BATCH, within=60)
-    originals = mine.runs("past", origin="backfill", limit=99)
-    assert {run.rerun_of: run.fire_at for run in done()} == {
-        run.id: run.fire_at for run in originals
-    }
-    assert mine.get_batch(batch.batch_id).counts == {"succeeded": 2 * BATCH}
 
 
 def fill_back(fault_site, workload, number):

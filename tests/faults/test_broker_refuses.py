@@ -7,7 +7,6 @@ import json
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlparse
 
 import pytest
 import redis
@@ -112,34 +111,6 @@ def codes(report):
 def no_schedule_is_quarantined(site):
     _, report = status(site)
     return report["schedules"]["quarantined"]["count"] == 0
-
-
-@pytest.mark.combination(broker="rabbitmq")
-def test_a_missing_permission_of_rabbitmq_delays_runs_and_loses_none(
-    fault_site, workload, broker_server, fault_services
-):
-    vhost = urlparse(fault_services.broker_url).path[1:]
-    beats = [fault_site.beat().wait_for_log("beat started") for _ in range(2)]
-    fault_site.worker(pool="threads").wait_for_log("ready.")
-    workload.create_repeating(9, seconds=12, first_in=0.5)
-    workload.wait_for_starts(9)
-
-    with workload.fault():
-        # Celery's worker exits if it has no permission for its heartbeat events.
-        broker_server.grant(vhost, write="^celeryev")
-        try:
-            beats[0].wait_for_log("publishing fails for queue 'celery'")
-            exit_status, report = status(fault_site)
-            assert (exit_status, codes(report)) == (1, {"queue_refused"})
-            assert "(403)" in report["problems"][0]["text"]
-        finally:
-            broker_server.grant(vhost)
-
-    workload.verify("write permission of RabbitMQ missing")
-    assert no_schedule_is_quarantined(fault_site)
-    beats[0].wait_for_log("publishing works again for queue 'celery'")
-    # Once for each outage: further runs of the batch and later attempts are not logged.
-    assert beats[0].text.count("publishing fails for") == 1
 
 
 def test_a_router_that_raises_delays_runs_and_loses_none(fault_site, workload):

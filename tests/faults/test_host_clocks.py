@@ -78,20 +78,6 @@ def test_a_beat_whose_clock_is_ahead_does_not_make_the_broker_drop_messages_earl
     fault_site.wait_for_run("record", "succeeded")
 
 
-def test_a_worker_whose_clock_is_ahead_starts_runs_that_have_not_expired(fault_site, shifted):
-    fault_site.beat().wait_for_log("beat started")
-    fault_site.worker(**shifted(AHEAD)).wait_for_log("ready.")
-
-    fault_site.create_once("record", expires_after=30)
-
-    fault_site.wait_for_run("record", "succeeded", "expired", where=_succeeded)
-
-
-def _succeeded(run):
-    assert run.status == "succeeded"
-    return True
-
-
 # RabbitMQ drops an expired message itself, before a worker receives it.
 @pytest.mark.combination(broker="redis")
 def test_a_worker_whose_clock_is_behind_starts_no_expired_run(fault_site, shifted):

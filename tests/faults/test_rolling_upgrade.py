@@ -91,19 +91,6 @@ def test_rows_of_an_unknown_kind_stay_unchanged_and_delay_no_other_row(dynbeat, 
     assert rows(dynbeat) == before
 
 
-@each_database
-def test_a_row_of_an_unknown_kind_does_not_change_how_long_beat_sleeps(dynbeat, mine, clock, beat):
-    mine.create("next", task="t", trigger=MINUTELY)
-    clock.advance(3 * SECOND)
-    mine.create("known", task="t", trigger=MINUTELY)
-    execute(dynbeat, TO_THE_NEXT_KIND)
-
-    clock.advance(MINUTE - 3 * SECOND)
-    beat.run_until_idle()
-
-    assert beat.tick() == 3 * SECOND
-
-
 def test_the_next_versions_beat_sends_the_runs_that_an_older_beat_skipped(
     dynbeat, mine, clock, beat, next_version
 ):
@@ -138,18 +125,6 @@ def test_an_unplanned_row_of_an_unknown_kind_waits_for_the_next_versions_beat(
     beat.run_until_idle()
 
     assert dynbeat.schedules.for_owner("").get("next").next_run_at > clock.now()
-
-
-def test_the_log_names_a_row_of_an_unknown_kind_once(dynbeat, mine, clock, beat, caplog):
-    mine.create("next", task="t", trigger=MINUTELY)
-    execute(dynbeat, TO_THE_NEXT_KIND)
-
-    for _ in range(10):
-        clock.advance(MINUTE)
-        beat.run_until_idle()
-
-    warnings = [record for record in caplog.records if "next_kind" in record.getMessage()]
-    assert [record.event for record in warnings] == ["trigger_unsupported"]
 
 
 def test_a_row_of_an_unknown_kind_can_be_read_paused_repaired_and_deleted(

@@ -83,31 +83,3 @@ def test_a_run_that_no_worker_terminates_is_noted_and_the_next_runs_are_sent(
     fault_site.gate("held").touch()
     wait_until(lambda: read_run().status == Status.SUCCEEDED, within=20)
     assert read_run().error == NOT_ENDED
-
-
-@pytest.mark.combination(broker="rabbitmq")
-def test_a_beat_without_the_permission_to_broadcast_sends_runs_and_warns_once(
-    fault_site, fault_services
-):
-    server, url = fault_services.broker_server, fault_services.broker_url
-    vhost = url.rpartition("/")[2]
-    # The worker declares the exchange and has all permissions.
-    fault_site.worker(name="w0@test", pool="threads").wait_for_log("ready.")
-    write = "^(celery|amq\\.default)$"
-    fault_site.config["broker_url"] = server.create_user(f"{vhost}-beat", vhost, write=write)
-    try:
-        beat = fault_site.beat().wait_for_log("beat started")
-        fields = {"kwargs": {"gate": "/nowhere"}, "overlap": "cancel_previous"}
-        fault_site.mine.create("takes-over", task="probe.hold", trigger=Every(1), **fields)
-        first = fault_site.wait_for_run("takes-over", "running", "sent")
-        wait_until(lambda: later_sent_runs(fault_site, first) >= 5, within=30)
-
-        def noted():
-            return fault_site.count_runs(Run.error.like("%may not write to%")) >= 1
-
-        wait_until(noted, within=20)
-        assert beat.text.count("may not write to") == 1
-        assert "pass failed" not in beat.text
-        fault_site.end_processes()
-    finally:
-        server.delete_user(f"{vhost}-beat")

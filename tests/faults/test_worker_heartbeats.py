@@ -4,9 +4,6 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat.common.states import Status
-from celery_dynbeat.db.models import Run
-from tests.support.killed_beats import suspended
 from tests.support.waiting import wait_until
 
 LEEWAY = timedelta(seconds=0.5)
@@ -65,21 +62,6 @@ def test_a_worker_makes_progress_during_long_tasks(fault_site, workload, pool):
     workload.verify(f"a task longer than dynbeat_node_timeout ({pool})")
 
 
-def test_a_solo_worker_with_a_long_task_is_alive_without_progress(fault_site, workload):
-    gate = fault_site.gate("long")
-    fault_site.beat()
-    fault_site.worker(pool="solo").wait_for_log("ready.")
-    workload.create_one_offs(1, task="probe.hold", kwargs={"gate": str(gate)})
-    workload.wait_for_starts(1)
-
-    assert_alive_without_progress(fault_site, "worker")
-    assert fault_site.count_runs(Run.status == Status.RUNNING) == 1
-
-    gate.touch()
-    wait_for_progress(fault_site, "worker")
-    workload.verify("a task longer than dynbeat_node_timeout (solo)")
-
-
 @pytest.mark.combination(broker="redis")
 def test_a_worker_whose_broker_hangs_is_alive_without_progress(fault_site, workload, broker_server):
     fault_site.beat()
@@ -94,21 +76,6 @@ def test_a_worker_whose_broker_hangs_is_alive_without_progress(fault_site, workl
     wait_for_progress(fault_site, "worker")
     workload.create_one_offs(20)
     workload.verify("broker frozen: the worker is alive and makes no progress")
-
-
-def test_a_suspended_worker_writes_no_heartbeat(fault_site):
-    worker = fault_site.worker().wait_for_log("ready.")
-    fault_site.beat()
-    node_of(fault_site, "beat")
-    wait_for_progress(fault_site, "worker")
-
-    with suspended(worker, children=False):
-        before = node_of(fault_site, "worker")
-        wait_for_heartbeats(fault_site, "beat", 4)
-        after = node_of(fault_site, "worker")
-
-    assert (after.seen_at, after.progressed_at) == (before.seen_at, before.progressed_at)
-    wait_for_progress(fault_site, "worker")
 
 
 def test_the_row_of_beat_shows_an_unreachable_broker(fault_site, workload, broker_server):

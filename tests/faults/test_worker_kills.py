@@ -8,7 +8,6 @@ import psutil
 import pytest
 from sqlalchemy import make_url
 
-from celery_dynbeat import Every
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run
 from tests.support.fault_summary import SUMMARY_PROPERTY
@@ -219,38 +218,3 @@ def test_a_run_that_redis_redelivers_too_early_does_not_start_again(fault_site, 
     gate.touch()
 
     workload.verify("visibility_timeout shorter than the task")
-
-
-def test_the_next_fire_time_runs_when_the_previous_run_is_lost(fault_site, record_property):
-    fault_site.beat()
-    killed = fault_site.worker(name="killed@test")
-    gate = fault_site.gate("skip")
-    fields = {"task": "probe.hold", "kwargs": {"gate": str(gate)}, "overlap": "skip"}
-    fault_site.mine.create("alone", trigger=Every(1), **fields)
-    first = wait_until(
-        lambda: next((run for run in fault_site.runs() if run.status == "running"), None),
-        within=30,
-        message="nothing runs",
-    )
-    fault_site.wait_for_run("alone", "skipped")
-
-    killed.kill()
-    gate.touch()
-    fault_site.worker(name="other@test")
-
-    second = fault_site.wait_for_run("alone", "succeeded")
-    fault_site.mine.pause("alone")
-    ended = {run.id: run for run in fault_site.all_runs()}
-    lost = ended[first.id]
-    assert (lost.status, lost.attempt) == (Status.LOST, 1)
-    assert second.sent_at >= lost.finished_at
-    # Each second has a run, or is counted in a skipped row.
-    rows = sorted(ended.values(), key=lambda run: run.fire_at)
-    span = round((rows[-1].fire_at - rows[0].fire_at).total_seconds())
-    # A skipped row has the instant of its newest fire time.
-    assert sum(run.fire_count for run in rows) == span + rows[0].fire_count
-    skipped = sum(run.fire_count for run in ended.values() if run.status == Status.SKIPPED)
-    waited = (second.sent_at - lost.finished_at).total_seconds()
-    figures = f"overlap='skip': {skipped} fire times skipped, the next sent {waited:.1f} s after"
-    record_property(SUMMARY_PROPERTY, f"kill -9 of worker, {figures} 'lost'")
-    assert len(fault_site.event_log.starts(first.id)) == 1

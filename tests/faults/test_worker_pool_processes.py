@@ -11,7 +11,6 @@ from celery_dynbeat.db.models import Run
 from tests.support.final_statuses import verify_statuses
 from tests.support.gated_tasks import INCLUDE, gate_for_attempt
 from tests.support.processes import children_of
-from tests.support.sites import POOLS
 from tests.support.versions import needs_celery
 from tests.support.waiting import wait_until
 
@@ -168,20 +167,6 @@ def test_a_run_that_no_thread_of_its_worker_executes_is_found(fault_site, worklo
 
     workload.verify("a thread ends without an outcome", extra_starts=1)
     assert attempts_of(fault_site, start) == (2, 0)
-
-
-@pytest.mark.parametrize("pool", POOLS)
-def test_a_run_that_is_longer_than_many_checks_is_executed_once(fault_site, workload, gate, pool):
-    fault_site.beat()
-    fault_site.worker(pool=pool).wait_for_log("ready.")
-    start_victim(fault_site, workload, gate, "attempts.hold", on_lost="rerun")
-    (node,) = fault_site.nodes("worker")
-    later = node.seen_at + timedelta(seconds=2 * fault_site.config["dynbeat_node_timeout"])
-
-    wait_until(lambda: fault_site.nodes("worker")[0].seen_at > later, within=30)
-    gate_for_attempt(gate, 1).touch()
-
-    workload.verify(f"a long run ({pool})")
 
 
 def seen(fault_site, worker):

@@ -2,7 +2,6 @@
 
 import pytest
 
-from celery_dynbeat import Every
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run
 from tests.support.final_statuses import verify_statuses
@@ -61,23 +60,6 @@ def test_the_outcome_of_a_slow_worker_replaces_lost(fault_site, workload, gate, 
 
     workload.verify(f"SIGSTOP of worker ({pool}) for longer than dynbeat_node_timeout: lost, then")
     wait_for(fault_site, Run.status == Status.SUCCEEDED, Run.attempt == 1, Run.error.is_(None))
-
-
-def test_a_lost_run_does_not_block_the_next_run(fault_site, gate):
-    fault_site.beat()
-    slow = fault_site.worker(name="slow@test")
-    fields = {"task": "attempts.hold", "kwargs": {"gate": str(gate)}, "overlap": "skip"}
-    fault_site.mine.create("alone", trigger=Every(1), **fields)
-    first = running(fault_site)
-
-    with suspended(slow):
-        second = fault_site.wait_for_run("alone", "sent", where=lambda found: found.id != first.id)
-        fault_site.mine.update("alone", trigger=Every(3_600))
-    gate_for_attempt(gate, 1).touch()
-
-    for run in (first, second):
-        wait_for(fault_site, Run.id == run.id, Run.status == Status.SUCCEEDED)
-        assert len(fault_site.event_log.starts(run.id)) == 1
 
 
 def test_the_late_outcome_of_an_attempt_does_not_change_the_next(fault_site, workload, gate):

@@ -6,7 +6,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Column, Integer, MetaData, Table, create_engine
 
 from celery_dynbeat.alembic import excluding, include_name
-from celery_dynbeat.db import VERSION_TABLE, schema
+from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database
 from tests.support.suites import each_database
 
@@ -44,10 +44,3 @@ def test_the_filter_for_another_prefix_excludes_only_tables_with_it():
     assert include_billing("dynbeat_run", "table", {"schema_name": None})
     assert include_billing("billing_run", "schema", {})
     assert include_billing(None, "schema", {})
-
-
-def test_the_filter_includes_all_other_names():
-    assert include_name("author", "table", {})
-    assert include_name(None, "schema", {})
-    assert include_name("dynbeat_schema", "schema", {})
-    assert not include_name(VERSION_TABLE, "table", {"schema_name": None})

@@ -61,27 +61,8 @@ def test_a_connection_tells_mariadb_from_mysql(mariadb_url):
     database.dispose()
 
 
-def test_nothing_is_printed_for_current_tables(database):
-    schema.upgrade(database)
-
-    assert schema.upgrade_sql(database) == ""
-    assert schema.upgrade_sql(database, start=schema.head()) == ""
-
-
 def test_without_a_start_the_database_is_only_read(database):
     schema.upgrade_sql(database)
 
     with pytest.raises(SchemaError, match="has no tables"):
         schema.check(database)
-
-
-def test_an_unknown_start_is_refused_with_the_known_revisions():
-    database = Database("postgresql+psycopg://nowhere.invalid/app")
-
-    with pytest.raises(SchemaError, match="unknown revision '12': it is base or one of 0001"):
-        schema.upgrade_sql(database, start="12")
-
-
-def test_sqlite_is_refused_with_the_command_that_works(sqlite_url):
-    with pytest.raises(SchemaError, match=r"is SQLite.*dynbeat schema upgrade"):
-        schema.upgrade_sql(Database(sqlite_url))

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import NullPool, create_engine, event, inspect, make_url, text
+from sqlalchemy import NullPool, create_engine, event, inspect, text
 from sqlalchemy.exc import DBAPIError
 
 from celery_dynbeat.common.errors import SchemaError
@@ -69,22 +69,6 @@ def test_no_upgrade_runs_while_another_process_holds_the_lock(server_url):
     assert tables(database) == []
     assert schema.upgrade(database, lock_wait=SHORT)
     database.dispose()
-
-
-def test_an_upgrade_of_another_database_on_the_server_does_not_wait(server_url):
-    url = make_url(server_url)
-    other = f"{url.database}_b"
-    admin = create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
-    with admin.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {other}"))
-    database = Database(url.set(database=other).render_as_string(hide_password=False))
-    try:
-        with lock_held(server_url):
-            assert schema.upgrade(database, lock_wait=SHORT)
-    finally:
-        database.dispose()
-        with admin.connect() as connection:
-            connection.execute(text(f"DROP DATABASE {other}"))
 
 
 def test_no_upgrade_of_sqlite_runs_without_the_write_lock(sqlite_url):

@@ -6,7 +6,7 @@ The expected fire times of a crontab come from Celery itself, run by run, in UTC
 from calendar import monthrange
 from copy import copy
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise, product
+from itertools import product
 
 import pytest
 from celery import Celery
@@ -100,30 +100,6 @@ def test_a_crontab_has_celerys_fire_times_and_converts_back(spoken):
     assert trigger_of(schedule_of(trigger, app=APP), timezone="UTC") == trigger
 
 
-@pytest.mark.parametrize(
-    ("given", "text"),
-    [
-        (crontab(), "* * * * *"),
-        (crontab(minute="*/15"), "*/15 * * * *"),
-        (crontab(minute=0, hour="9-11"), "0 9-11 * * *"),
-        (crontab(minute=0, hour="0-23"), "0 * * * *"),
-        (crontab(minute={0, 30}, hour=[9, 17]), "0,30 9,17 * * *"),
-        (crontab(minute=0, hour=0, day_of_week="sun,mon"), "0 0 * * 0,1"),
-        (crontab(minute=0, hour=0, day_of_week="fri-mon"), "0 0 * * 0,1,5,6"),
-        (crontab(minute=5, hour=4, day_of_month="1-3", month_of_year="*/6"), "5 4 1-3 */6 *"),
-        # Longer than the column if each value were listed.
-        (
-            crontab(minute="1-59", day_of_month="2-31", hour="1-23"),
-            "1-59 1-23 2-31 * *",
-        ),
-    ],
-)
-def test_a_crontab_without_an_application_is_in_the_given_zone(given, text):
-    assert trigger_of(given, timezone="Europe/Berlin") == Cron(
-        text, timezone="Europe/Berlin", day_or=False
-    )
-
-
 def test_text_is_rejected_with_the_trigger_to_write():
     with pytest.raises(InvalidArgumentError, match=r"Trigger.from_text\('PT5M'\)"):
         trigger_of("PT5M", timezone="UTC")
@@ -208,14 +184,6 @@ def test_another_name_of_the_applications_zone_is_accepted(zone):
     assert schedule_of(Cron("0 9 * * *", timezone=zone), app=APP) == crontab("0", "9", app=APP)
 
 
-def test_a_solar_schedule_with_an_invalid_place_is_rejected():
-    spoilt = solar("sunset", 52.5, 13.4)
-    spoilt.lat = 95
-
-    with pytest.raises(InvalidTriggerError, match="latitude"):
-        trigger_of(spoilt, timezone="UTC")
-
-
 @pytest.mark.parametrize(
     ("trigger", "reason"),
     [
@@ -236,9 +204,3 @@ def test_a_trigger_that_celery_does_not_support_is_rejected_with_a_hint(trigger,
         schedule_of(trigger, app=APP)
 
     assert caught.value.field == "schedule"
-
-
-def test_celerys_next_runs_increase():
-    found = celery_fires(crontab(minute="*/20", app=APP))
-
-    assert all(earlier < later for earlier, later in pairwise(found))

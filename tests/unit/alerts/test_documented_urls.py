@@ -4,14 +4,7 @@ import json
 import re
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
-from urllib.parse import quote
-
-from celery_dynbeat import signals
-from celery_dynbeat.telemetry import emit
-from celery_dynbeat.telemetry.events import AlertOpened
 
 DOCS = Path(__file__).parents[3] / "docs"
 ALERTS = DOCS / "how-to" / "monitor.md"
@@ -74,42 +67,3 @@ def test_no_page_puts_an_unquoted_text_into_the_options_of_a_url():
     assert [
         (page.name, found) for page in pages for found in UNQUOTED.findall(page.read_text())
     ] == []
-
-
-def test_a_quoted_address_cannot_add_an_option():
-    address = "a&smtp=evil.example@b.example"
-    script = (
-        "import apprise, sys; made = apprise.Apprise.instantiate(sys.argv[1]);"
-        " print(made.smtp_host, made.targets)"
-    )
-    url = f"mailtos://user:password@mail.example.com/?to={quote(address, safe='')}"
-    done = subprocess.run(
-        [sys.executable, "-c", script, url], check=True, capture_output=True, text=True, timeout=60
-    )
-
-    assert done.stdout == f"mail.example.com [(False, '{address}')]\n"
-
-
-def test_the_recipe_tells_the_owner_with_a_quoted_address():
-    section = ALERTS.read_text().partition("\n### Tell an owner\n")[2].partition("\n## ")[0]
-    (recipe,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
-    sent, address = [], "a&smtp=evil.example@b.example"
-    called = SimpleNamespace(task=lambda task: SimpleNamespace(delay=task))
-    names = {
-        "users": {"user:42": SimpleNamespace(email=address)},
-        "MAIL_USER": "bot",
-        "MAIL_PASSWORD": "x",
-        "app": called,
-        "notify": lambda *given: sent.append(given),
-    }
-    exec(recipe, names)  # noqa: S102 - the page is our own
-    opened = {"schedule_id": 1, "schedule": "digest", "task": "t", "run_id": None, "cause": "c"}
-    at = datetime(2026, 1, 5, tzinfo=UTC)
-    try:
-        for owner, kind in (("user:42", "failing"), ("user:42", "late"), ("user:7", "failing")):
-            emit(AlertOpened(kind=kind, owner=owner, opened_at=at, **opened))
-    finally:
-        signals.alert_opened.disconnect(names["tell_owner"])
-
-    url = f"mailtos://bot:x@mail.example.com/?to={quote(address, safe='')}"
-    assert sent == [(url, "digest needs your attention.")]
