@@ -383,3 +383,16 @@ def test_status_names_the_lost_runs_of_a_killed_worker_for_an_hour(dynbeat, mine
     assert [each["id"] for each in found["schedules"]["lost_first"]] == [run.run_id]
     clock.advance(timedelta(hours=2))
     assert "runs_lost" not in codes(status_json(dynbeat), "warnings")
+
+
+def test_status_is_degraded_while_one_of_two_beats_is_dead(dynbeat, clock):
+    for name in ("b1", "b2"):
+        register(dynbeat, name=name)
+    assert not status_json(dynbeat)["degraded"]
+    clock.advance(11 * MINUTE)
+    send_heartbeat(dynbeat, name="b1", progressed_at=clock.now())
+
+    found = status_json(dynbeat)
+
+    assert (found["healthy"], found["degraded"]) == (True, True)
+    assert "beats_missing" in codes(found, "warnings")
