@@ -295,6 +295,25 @@ def test_maintenance_frees_schedules_whose_hold_was_deleted_by_hand(
 
 
 @each_database
+def test_a_parked_schedule_that_was_stopped_by_hand_stops_no_other(
+    dynbeat, mine, clock, beat, sent
+):
+    """A process of an earlier version also leaves held_at when it pauses or finishes one."""
+    mine.create("n", task="t", trigger=MINUTELY)
+    dynbeat.schedules.for_owner("user:43").create("n", task="t", trigger=MINUTELY)
+    mine.hold(reason="r")
+    pass_minutes(beat, clock, 1)
+    stop = "UPDATE dynbeat_schedule SET enabled = false, next_run_at = NULL"
+    assert execute(dynbeat, f"{stop} WHERE held_at IS NOT NULL") == 1
+
+    pass_minutes(beat, clock, 2)
+
+    assert {run.owner for run in sent} == {"user:43"}
+    assert minutes_of(sent) == [1, 2, 3]
+    assert execute(dynbeat, COUNT_PARKED) == 0
+
+
+@each_database
 def test_a_release_with_an_old_snapshot_takes_effect_with_the_next_maintenance(
     dynbeat, mine, clock, beat, sent
 ):
