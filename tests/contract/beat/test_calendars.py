@@ -272,6 +272,9 @@ def test_a_claim_reads_all_calendars_in_one_statement(calendars, dynbeat, mine, 
     assert len([each for each in statements if "dynbeat_calendar.dates" in each]) == 1
 
 
+FRIDAY_AFTER, SATURDAY_AFTER = date(2026, 11, 27), date(2026, 11, 28)
+
+
 @pytest.mark.usefixtures("calendars")
 @pytest.mark.parametrize("end_at", [None, at(date(2026, 12, 31))])
 def test_a_one_off_that_moved_to_an_earlier_day_finishes_after_its_run(
@@ -285,9 +288,6 @@ def test_a_one_off_that_moved_to_an_earlier_day_finishes_after_its_run(
     assert sent_days(sent) == [FRIDAY_AFTER]
     ended = mine.get("n")
     assert (ended.error, ended.finished_at) == (None, clock.now())
-
-
-FRIDAY_AFTER, SATURDAY_AFTER = date(2026, 11, 27), date(2026, 11, 28)
 
 
 @pytest.mark.parametrize("trigger", [Once(at(SATURDAY)), DAILY])
