@@ -8,40 +8,20 @@ from pathlib import Path
 
 import click
 
-from celery_dynbeat.api.fields import FIELDS
 from celery_dynbeat.cli import dynbeat
 from celery_dynbeat.cli.base.invocation import PREFIX
 
 PAGE = Path(__file__).parent / "reference" / "commands.md"
 TEMPLATE = Path(__file__).parent / "commands_template.md"
-#: Options that the template describes.
-COMMON = {"--help", "--json", "--owner", "--all-owners", "--actor", "--reason", "--yes"}
-#: Options that the table of fields describes.
-FIELD_OPTIONS = {field.option for field in FIELDS.values()}
 
 
 def page() -> str:
     """Return the text of the page."""
-    table = "\n".join(_rows(click.Context(dynbeat, info_name=PREFIX)))
-    return TEMPLATE.read_text().replace("<!-- table -->", table)
-
-
-def _rows(context: click.Context) -> Iterator[str]:
-    yield "| command | what it does | its options |"
-    yield "|---|---|---|"
-    for path, command in _commands(context):
-        names = [
-            max(each.opts, key=len) for each in command.params if isinstance(each, click.Option)
-        ]
-        has_fields = FIELD_OPTIONS.issubset(names)
-        left_out = COMMON | FIELD_OPTIONS if has_fields else COMMON
-        options = " ".join(
-            [
-                *(["[the fields](api.md#fields-and-policies)"] if has_fields else []),
-                *(f"`{name}`" for name in names if name not in left_out),
-            ]
-        )
-        yield f"| `{path}` | {command.get_short_help_str(limit=200)} | {options} |"
+    commands = "\n".join(
+        f"- `{path}`: {command.get_short_help_str(limit=200)}"
+        for path, command in _commands(click.Context(dynbeat, info_name=PREFIX))
+    )
+    return TEMPLATE.read_text().replace("<!-- commands -->", commands)
 
 
 def _commands(context: click.Context) -> Iterator[tuple[str, click.Command]]:
