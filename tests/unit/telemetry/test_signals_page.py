@@ -19,7 +19,7 @@ def test_the_page_has_the_fields_of_each_event():
 def test_the_page_names_each_signal():
     names = {name for name, each in vars(signals).items() if isinstance(each, Signal)}
 
-    assert {name for name in names if f"| `{name}` | `" not in TEXT} == set()
+    assert {name for name in names if f"`{name}` (`" not in TEXT} == set()
 
 
 def test_each_meaning_belongs_to_a_field():
