@@ -8,6 +8,7 @@
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -40,6 +41,7 @@ from celery_dynbeat.common.errors import ConflictError, InvalidTriggerError, Not
 from celery_dynbeat.common.infos import as_json
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.states import Action, Origin, Status
+from celery_dynbeat.db.engine import savepoint
 from celery_dynbeat.db.models import Run, Schedule
 from celery_dynbeat.planning import Calendars, calendar_names
 from celery_dynbeat.planning.plan import MICROSECOND, Skip
@@ -171,16 +173,18 @@ def insert(
 
     ``calendars`` are those that their plans have read. Raises ScheduleExistsError.
     """
-    if len(rows) == 1:
-        rows[0].id = schedules.add(session, rows[0].insert_values())
-    else:
-        newest = schedules.newest_id(session)
-        schedules.add_many(session, [row.insert_values() for row in rows])
-        keys = [(row.owner, row.name) for row in rows]
-        ids = schedules.ids_of(session, keys, after=newest)
-        for row, key in zip(rows, keys, strict=True):
-            row.id = ids[key]
-    owner_clock.link(session, rows, calendars, is_new=True)
+    # A caller that catches the error of a link and commits must not write the rows.
+    with savepoint(session) if calendars else nullcontext():
+        if len(rows) == 1:
+            rows[0].id = schedules.add(session, rows[0].insert_values())
+        else:
+            newest = schedules.newest_id(session)
+            schedules.add_many(session, [row.insert_values() for row in rows])
+            keys = [(row.owner, row.name) for row in rows]
+            ids = schedules.ids_of(session, keys, after=newest)
+            for row, key in zip(rows, keys, strict=True):
+                row.id = ids[key]
+        owner_clock.link(session, rows, calendars, is_new=True)
     audit.created(context, session, rows, now=now)
     earliest = min((row.next_run_at for row in rows if row.next_run_at), default=None)
     context.notify_beat(session, next_run_at=earliest, now=now)
@@ -265,13 +269,15 @@ class RowEdit(RowPlan):
             values |= {"enabled": True, "paused_reason": None, "paused_until": None}
         try:
             self._apply(values, trigger, is_replanned=is_replanned)
+            if is_linked:
+                owner_clock.link(self.session, [row], calendars, is_new=False)
         except Exception:
             # A caller that catches the error and commits must not write half of the edit.
             self.session.expire(row)
             raise
         if is_moved:
             self._cancel_unstarted("the one-off was moved", keep_requested=True)
-        self._written(missed, calendars if is_linked else None)
+        self._written(missed)
         if "task" in values:
             self.context.task_names.warn_if_unknown(row.task)
 
@@ -338,13 +344,11 @@ class RowEdit(RowPlan):
         elif not _OFFSET_COLUMNS.isdisjoint(values):
             self.apply_window()
 
-    def _written(self, missed: Sequence[Skip], calendars: Calendars | None) -> None:
-        """Record the missed fire times, flush the row, and link it with the calendars it uses."""
+    def _written(self, missed: Sequence[Skip]) -> None:
+        """Record the missed fire times, and flush the row."""
         skipped = [runs.skipped_row(self.row, skip, now=self.now) for skip in missed]
         runs.add(self.session, skipped)
         self.touch()
-        if calendars is not None:
-            owner_clock.link(self.session, [self.row], calendars, is_new=False)
 
     def touch(self) -> None:
         """Flush the changed row with the next version, and notify beat if it may have to wake."""
@@ -380,11 +384,13 @@ class RowEdit(RowPlan):
         row.enabled, row.paused_reason, row.paused_until, row.error = True, None, None, None
         try:
             self.plan()
+            if calendars:
+                owner_clock.link(self.session, [row], calendars, is_new=False)
         except InvalidTriggerError:
             # A caller that catches the error and commits must not write half of the edit.
             self.session.expire(row)
             raise
-        self._written(missed, calendars or None)
+        self._written(missed)
 
     def rename(self, name: str) -> None:
         """Give the row another name. Its fire times do not change.

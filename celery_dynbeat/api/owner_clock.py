@@ -45,7 +45,7 @@ from celery_dynbeat.common.states import Action
 from celery_dynbeat.common.text import as_text
 from celery_dynbeat.db.engine import savepoint
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.db.statements import Row
+from celery_dynbeat.db.statements import Row, connection_of
 from celery_dynbeat.planning import (
     NO_CALENDARS,
     Calendars,
@@ -444,7 +444,7 @@ def link(session: Session, rows: Sequence[Schedule], calendars: Calendars, *, is
     """Link written rows with their calendars, which their plans have read.
 
     Unless they are new, links to other calendars are deleted. Raises InvalidTriggerError if a
-    calendar was deleted in the meantime.
+    calendar was deleted in the meantime. The caller undoes its changes of the rows then.
     """
     if is_new and not calendars:
         return
@@ -456,7 +456,8 @@ def link(session: Session, rows: Sequence[Schedule], calendars: Calendars, *, is
     if not used:
         return
     try:
-        with savepoint(session):
+        # Not flushed, so that the caller can still undo its changes of the rows.
+        with savepoint(connection_of(session)), session.no_autoflush:
             calendars_store.link(session, used, is_new=is_new)
     except IntegrityError as error:
         names = ", ".join(sorted({days.name for _, each in used for days in each}))

@@ -134,8 +134,10 @@ def in_use(session: Session | None) -> Iterator[Session | None]:
 
 
 @contextmanager
-def savepoint(session: Session) -> Iterator[None]:
+def savepoint(session: Session | Connection) -> Iterator[None]:
     """Give the statements of the block a savepoint, and raise the error of the block.
+
+    A session flushes its objects before. With its connection, changed rows are not written yet.
 
     After a deadlock, MySQL and MariaDB have rolled back the whole transaction. The savepoint no
     longer exists, so its rollback raises another error, which is not useful.

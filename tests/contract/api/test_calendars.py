@@ -214,6 +214,14 @@ REFUSED = {
         "DELETE FROM dynbeat_calendar",
         InvalidTriggerError,
     ),
+    "update": (
+        lambda dynbeat, session: dynbeat.schedules.for_owner("user:42", session=session).update(
+            "first", trigger=USING
+        ),
+        "INSERT INTO dynbeat_schedule_calendar",
+        "DELETE FROM dynbeat_calendar",
+        InvalidTriggerError,
+    ),
 }
 
 
@@ -240,5 +248,6 @@ def test_a_calendar_that_another_transaction_changes_leaves_the_callers_transact
         mine.bound(session=session).create("last", task="t", trigger=DAILY)
         session.commit()
 
-    assert [each.name for each in mine.list()] == ["first", "last"]
+    assert [each.name for each in dynbeat.schedules.list()] == ["first", "last"]
+    assert mine.get("first").trigger == Cron("0 12 * * *", timezone="UTC")
     assert [*dynbeat.calendars.get(NAME).dates] == [MONDAY]
