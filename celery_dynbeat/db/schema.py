@@ -76,7 +76,6 @@ def _lock(connection: Connection, database: Database, lock_wait: timedelta) -> N
                 f"another process has held the lock for upgrades on {database.shown_url} for"
                 f" {lock_wait.total_seconds():g} s: nothing was changed; find out whether its"
                 " upgrade still runs, and repeat this one when it has ended"
-                f"{database.capabilities.left_schema_lock(connection)}"
             )
         if not is_waiting:
             logger.warning(

@@ -34,8 +34,6 @@ S = TypeVar("S", bound=GenerativeSelect)
 OWN_TRANSACTION = "dynbeat_own_transaction"
 #: The name of the lock for a change of the schema.
 SCHEMA_LOCK = "dynbeat_schema"
-#: The table that is the lock in a cluster, in the database of the connection.
-SCHEMA_LOCK_TABLE = "dynbeat_schema_lock"
 
 
 class Capabilities(ABC):
@@ -99,15 +97,6 @@ class Capabilities(ABC):
     def read_clock(self, connection: Connection) -> datetime:
         """Return the current instant of the database, aware, in UTC. SQLite has no clock."""
         raise NotImplementedError
-
-    def cluster_server(self, connection: Connection) -> str | None:
-        """Return the name of the server in a cluster that accepts writes on each server.
-
-        The result is None if there is no such cluster. The locks of a server are not known to the
-        others.
-        """
-        del connection
-        return None
 
     def why_no_schema(self, name: str) -> str | None:
         """Return why no schema can have this name, or None if one can."""
@@ -243,11 +232,6 @@ class Capabilities(ABC):
 
     def unlock_schema(self, connection: Connection) -> None:  # noqa: B027 - most need nothing
         """Release a schema lock that the end of the transaction does not release."""
-
-    def left_schema_lock(self, connection: Connection) -> str:
-        """Return how to remove the lock of a killed process, "" if its end removes the lock."""
-        del connection
-        return ""
 
 
 _EMBEDDED = "sqlite"

@@ -26,20 +26,17 @@ from sqlalchemy.orm import InstrumentedAttribute
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.dml import Insert
 
-from celery_dynbeat.common.text import NAME_LENGTH
 from celery_dynbeat.db import table_names
-from celery_dynbeat.db.dialects import SCHEMA_LOCK, SCHEMA_LOCK_TABLE, Capabilities, S
+from celery_dynbeat.db.dialects import SCHEMA_LOCK, Capabilities, S
 
 _DELETE = """
     DELETE {table}
     FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id {type} PATH '$')) AS doomed
     STRAIGHT_JOIN {table} ON {table}.id = {id}
 """
-#: ER_LOCK_DEADLOCK, ER_TABLE_EXISTS_ERROR, ER_DUP_ENTRY
-_DEADLOCK, _TABLE_EXISTS, _DUPLICATE_KEY = 1213, 1050, 1062
+#: ER_LOCK_DEADLOCK, ER_DUP_ENTRY
+_DEADLOCK, _DUPLICATE_KEY = 1213, 1062
 _LOWER_CASE_NAMES = text("SELECT @@lower_case_table_names")
-#: MySQL has no such variables. MariaDB without a cluster has them, and the first is OFF.
-_GALERA = text("SHOW VARIABLES WHERE Variable_name IN ('wsrep_on', 'wsrep_node_name')")
 #: A key of ``Connection.info``.
 _IS_ALONE = "dynbeat_is_alone"
 #: The types of ids: a number, and the 36 characters of a run id.
@@ -131,16 +128,6 @@ class MySql(Capabilities):
         instant: datetime = connection.execute(select(func.utc_timestamp(text("6")))).scalar_one()
         return instant.replace(tzinfo=UTC)
 
-    def cluster_server(self, connection: Connection) -> str | None:
-        # A proxy may move the connection to another server, but not out of the cluster.
-        if connection.info.get(_IS_ALONE):
-            return None
-        variables = {str(name): str(value) for name, value in connection.execute(_GALERA)}
-        if variables.get("wsrep_on") != "ON":
-            connection.info[_IS_ALONE] = True
-            return None
-        return variables["wsrep_node_name"][:NAME_LENGTH]
-
     def insert_new(self, table: Table) -> Insert:
         # Not INSERT IGNORE: it also skips rows that a constraint refuses, and cuts long values.
         key = next(iter(table.primary_key))
@@ -210,29 +197,11 @@ class MySql(Capabilities):
         return or_(*(func.json_contains(column, text) == 1 for text in sorted(encodings)))
 
     def lock_schema(self, connection: Connection) -> bool:
-        if self.cluster_server(connection) is None:
-            # Data definition commits implicitly here, so the lock belongs to the connection.
-            return bool(connection.scalar(select(func.get_lock(_schema_lock(), 0))))
-        # GET_LOCK is known to one server only. Data definition is executed on all servers in the
-        # same order, so of two that create a table one fails.
-        try:
-            connection.execute(text(f"CREATE TABLE {SCHEMA_LOCK_TABLE} (id INTEGER PRIMARY KEY)"))
-        except DBAPIError as error:
-            if _number(error) != _TABLE_EXISTS:
-                raise
-            return False
-        return True
+        # Data definition commits implicitly here, so the lock belongs to the connection.
+        return bool(connection.scalar(select(func.get_lock(_schema_lock(), 0))))
 
     def unlock_schema(self, connection: Connection) -> None:
-        if self.cluster_server(connection) is None:
-            connection.execute(select(func.release_lock(_schema_lock())))
-        else:
-            connection.execute(text(f"DROP TABLE {SCHEMA_LOCK_TABLE}"))
-
-    def left_schema_lock(self, connection: Connection) -> str:
-        if self.cluster_server(connection) is None:
-            return ""
-        return f"; if none runs, one was killed: DROP TABLE {SCHEMA_LOCK_TABLE}"
+        connection.execute(select(func.release_lock(_schema_lock())))
 
 
 def _schema_lock() -> ColumnElement[str]:
