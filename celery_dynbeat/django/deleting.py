@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from django.apps import apps
 from django.db.models.signals import post_delete
 
 from celery_dynbeat.common.errors import ConfigurationError, NotFoundError
@@ -20,9 +21,10 @@ def delete_schedules_with(
     """Delete schedules in the transaction that deletes a row of ``model``.
 
     ``owner`` returns the owner of a row. With ``name``, only the schedule of this name is deleted,
-    if it exists; without it, everything of the owner, as ``delete_owner`` does. Call it once, such
-    as in ``AppConfig.ready``. Django calls it for each row of a query and of a cascade. It raises
-    ConfigurationError for a row in another database than that of the schedules.
+    if it exists; without it, everything of the owner, as ``delete_owner`` does. Call it in
+    ``AppConfig.ready``, once for each schedule of a row. Django calls ``owner`` and ``name`` for
+    each row of a query and of a cascade. A delete raises ConfigurationError for a row in another
+    database than that of the schedules.
     """
 
     def delete(instance: Any, using: str, **_: Any) -> None:
@@ -43,5 +45,7 @@ def delete_schedules_with(
             # The user may have deleted the schedule alone.
             return
 
-    label = f"celery_dynbeat.delete.{'name' if name else 'owner'}"
-    post_delete.connect(delete, sender=model, weak=False, dispatch_uid=label)
+    # Django sends the delete of a proxy to the receivers of the proxy only.
+    proxies = [each for each in apps.get_models() if each._meta.proxy and issubclass(each, model)]  # noqa: SLF001
+    for sender in {model, *proxies}:
+        post_delete.connect(delete, sender=sender, weak=False)

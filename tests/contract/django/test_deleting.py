@@ -1,0 +1,67 @@
+"""``delete_schedules_with`` deletes each schedule that belongs to a deleted row."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.empty_database
+
+PROJECT = """
+import json, sys
+from celery import Celery
+from django.core.management import call_command
+from celery_dynbeat import Dynbeat
+from celery_dynbeat.django import current_session, delete_schedules_with
+from tests.support.django_project import configure
+
+app = Celery("project", broker="memory://")
+app.conf.dynbeat_database_url = "django://default"
+dynbeat = Dynbeat(app, current_session=current_session)
+installed = ["django.contrib.contenttypes", "django.contrib.auth", "celery_dynbeat.django"]
+configure(sys.argv[1], use_tz=True, INSTALLED_APPS=installed)
+call_command("migrate", verbosity=0)
+from django.contrib.auth.models import Group, User
+
+class Staff(User):
+    class Meta:
+        proxy = True
+        app_label = "auth"
+
+delete_schedules_with(User, owner=lambda user: f"user:{user.username}")
+for kind in ("daily", "weekly"):
+    named = lambda group, kind=kind: f"{kind}-{group.name}"
+    delete_schedules_with(Group, owner=lambda group: "groups", name=named)
+
+def create(owner, name):
+    dynbeat.schedules.for_owner(owner).create(name, task="t", trigger="PT1H")
+
+def left(owner):
+    return [each.name for each in dynbeat.schedules.for_owner(owner).list()]
+
+seen = {}
+for model in (User, Staff):
+    User.objects.create(username="ann")
+    create("user:ann", "a")
+    model.objects.get(username="ann").delete()
+    seen[model.__name__] = left("user:ann")
+group = Group.objects.create(name="x")
+for name in ("daily-x", "weekly-x", "daily-y"):
+    create("groups", name)
+group.delete()
+seen["Group"] = left("groups")
+json.dump(seen, sys.stdout)
+"""
+
+
+@pytest.fixture
+def left(sqlite_url):
+    command = [sys.executable, "-c", PROJECT, sqlite_url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_deleting_a_row_deletes_its_schedules_through_a_proxy_and_for_each_name(left):
+    assert left == {"User": [], "Staff": [], "Group": ["daily-y"]}
