@@ -28,6 +28,21 @@ def test_each_path_in_the_text_exists(page):
     assert [each for each in paths if not any((base / each).exists() for base in BASES)] == []
 
 
+def test_each_target_of_make_and_session_of_nox_in_the_pages_exists():
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
+    text = "\n".join(page.read_text() for page in pages)
+    targets = re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    sessions = re.findall(
+        r"^def ([a-z]\w*)\(session", (ROOT / "noxfile.py").read_text(), re.MULTILINE
+    )
+
+    # A command can be after a variable, and the text can be wrapped in it.
+    named = re.findall(r"`(?:\w+=\S+\s)?make\s([a-z-]+)|^make ([a-z-]+)", text, re.MULTILINE)
+    assert {each or line for each, line in named} <= {*targets}
+    named = re.findall(r"`nox -s ([a-z ]+)", text)
+    assert {each for names in named for each in names.split()} <= {*sessions}
+
+
 def test_the_page_about_monitoring_names_each_rule_with_its_severity():
     page = (ROOT / "docs" / "how-to" / "monitor.md").read_text()
     rules = yaml.safe_load((ROOT / "examples" / "monitoring" / "rules.yml").read_text())
