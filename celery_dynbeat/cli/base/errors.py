@@ -37,6 +37,8 @@ FAILED = 1
 #: The statuses of a shell for a program that ended by SIGINT and by SIGPIPE.
 INTERRUPTED = 130
 CLOSED_PIPE = 141
+# ImportError means that the module of config_from_object() or a driver is missing.
+_EXPECTED = (DynbeatError, SQLAlchemyError, OperationalError, ImproperlyConfigured, ImportError)
 
 
 @contextmanager
@@ -51,7 +53,7 @@ def reporting_errors(context: click.Context, *, as_json: bool) -> Iterator[None]
     except (KeyboardInterrupt, click.Abort):
         click.echo("\ninterrupted", err=True)
         context.exit(INTERRUPTED)
-    except _expected() as error:
+    except _EXPECTED as error:
         fail(context, error_text(context, error), as_json=as_json)
     except OSError as error:
         # Such as a full disk: not even the error can be written to stdout.
@@ -64,12 +66,6 @@ def application_of(context: click.Context) -> str | None:
     """Return the value of ``-A`` on the command line, or None if it is not given."""
     given = context.find_root().params.get("app")
     return given if isinstance(given, str) else None
-
-
-def _expected() -> tuple[type[Exception], ...]:
-
-    # ImportError means that the module of config_from_object() or a driver is missing.
-    return (DynbeatError, SQLAlchemyError, OperationalError, ImproperlyConfigured, ImportError)
 
 
 def fail(context: click.Context, text: str, *, as_json: bool) -> NoReturn:
