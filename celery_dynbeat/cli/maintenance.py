@@ -296,7 +296,6 @@ def check(cli: Invocation) -> None:
 
 
 def _show_revision(cli: Invocation, text: str) -> None:
-
     database = cli.dynbeat.context.database
     revision, shown = tables.check(database), database.shown_url
     result = {"ok": True, "revision": revision, "database": shown}

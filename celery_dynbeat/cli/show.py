@@ -307,7 +307,6 @@ def _of_info(column: Column) -> Column:
 
 
 def _failing(cli: Invocation, page: Page[ScheduleInfo]) -> tuple[_FailingRow, ...]:
-
     errors = last_errors(cli.dynbeat.context, schedule_ids=[each.id for each in page.items])
     return tuple(_FailingRow(each, errors.get(each.id)) for each in page.items)
 

@@ -143,7 +143,6 @@ def _show_alerts(cli: Invocation, *, only_open: bool) -> None:
 
 
 def _send_test(cli: Invocation) -> None:
-
     settings = cli.dynbeat.context.settings
     urls = settings.alert_urls
     if not urls:
@@ -175,7 +174,6 @@ def _show_forecast(cli: Invocation, *, per: str, until: datetime | None, queue: 
 
 
 def _show_health(cli: Invocation, max_lag: float | None) -> None:
-
     limit = None if max_lag is None else timedelta(seconds=max_lag)
     report = collect_health(cli.context.obj.app, max_lag=limit)
     evaluation = evaluate(report)
@@ -233,7 +231,6 @@ def _plain(value: Any) -> Any:
 
 
 def _database(database: DatabaseStatus) -> dict[str, Any]:
-
     round_trip = database.round_trip
     return {
         "url": database.url,
@@ -308,7 +305,6 @@ def _database_cells(database: DatabaseStatus) -> Iterator[str]:
 
 
 def _table_lines(report: HealthReport, tables: Tables) -> Iterator[str]:
-
     yield _line("application", tables.application or "none recorded")
     for kind in NodeKind:
         yield from _aligned(kind, [_node_cells(report, node) for node in report.nodes(kind)])

@@ -161,9 +161,13 @@ def check_tables(databases: Any = None, **_: Any) -> list[checks.CheckMessage]:
     dynbeat = project_dynbeat()
     if dynbeat is None:
         return []
-    hint = "`manage.py migrate` creates and upgrades them"
+    hint = None
     try:
-        alias = alias_of(dynbeat.context.settings.database_url)
+        settings = dynbeat.context.settings
+        # The error names the command of an administrator.
+        if settings.create_tables is not False:
+            hint = "`manage.py migrate` creates and upgrades them"
+        alias = alias_of(settings.database_url)
         if alias in (databases or ()) and router.allow_migrate(alias, DynbeatConfig.label):
             schema.check(dynbeat.context.database)
     except SchemaError as error:

@@ -11,6 +11,7 @@ PROJECT = """
 import json, os, sys
 from functools import partial
 from celery import Celery
+from django.core import checks
 from django.core.checks import run_checks
 from celery_dynbeat import Dynbeat
 from celery_dynbeat.django import current_session
@@ -18,6 +19,7 @@ from tests.support.django_project import configure
 
 app = Celery("project", broker="memory://")
 app.conf.dynbeat_database_url = sys.argv[1]
+app.conf.dynbeat_create_tables = False if "no rights" in sys.argv else None
 schedulers = {"theirs": "django", "unset": "celery.beat:PersistentScheduler"}
 schedulers |= {each: each for each in sys.argv if "dynbeat" in each and "sql" not in each}
 named = [each for name, each in schedulers.items() if name in sys.argv]
@@ -48,6 +50,8 @@ if "django_celery_beat" in sys.argv and "other" not in sys.argv:
     from django_celery_beat.utils import is_database_scheduler
     assert not is_database_scheduler(app.conf.beat_scheduler)
 found = [each for each in run_checks(databases=databases) if each.id.startswith("dynbeat.")]
+if "hints" in sys.argv:
+    found = [checks.Warning(each.hint) for each in found]
 json.dump([each.msg if each.obj is None else str(each.obj) for each in found], sys.stdout)
 """
 
@@ -169,3 +173,13 @@ def test_tables_that_are_missing_are_a_warning_of_a_check_of_the_database(tmp_pa
     assert "has no tables" in text
 
     assert errors_with("django://default", "join", "tables", folder=tmp_path) == []
+
+
+def test_the_hint_for_missing_tables_names_what_creates_them(tmp_path):
+    project = ("django://default", "join", "no tables", "hints")
+
+    assert errors_with(*project, folder=tmp_path) == [
+        "`manage.py migrate` creates and upgrades them"
+    ]
+    # There, the command in the text of the warning creates them.
+    assert errors_with(*project, "no rights", folder=tmp_path) == [None]
