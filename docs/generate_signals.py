@@ -39,12 +39,12 @@ MEANINGS = {
     "duration": "how long the body of the task took, or None if this process did not execute it",
     "actor": 'who made the edit, or `""` if this is unknown',
     "SentRun.lag": (
-        "the time from the fire time until the run was sent, including its offset in the window"
+        "the time from the fire time until the run was sent, including the offset in the window"
     ),
     "SentRun.sent_before": "whether an earlier message of the run had already been sent",
     "RunsSent.kind": (
-        "`due`; or `overdue`, for runs that are sent again, and for those of `run_now`, backfills"
-        " and reruns"
+        "`due`, or `overdue` for runs that are sent again and for runs of `run_now`, backfills and"
+        " reruns"
     ),
     "RunsSent.claimed": "the number of runs in the batch",
     "RunsSent.sent": "the number of sent runs",
@@ -93,9 +93,7 @@ MEANINGS = {
     "PassEnded.retry_seconds": (
         "the number of seconds until the next try, or None if the pass succeeded"
     ),
-    "PublishFailed.permanent": (
-        "whether the schedule is quarantined. If it is not, beat tries again"
-    ),
+    "PublishFailed.permanent": ("whether the schedule is quarantined. Otherwise, beat tries again"),
     "resend_after": "the value of `dynbeat_resend_after`",
     "older_than": "the minimum age of the rows that are deleted",
     "HistoryPruned.table": "the table: `run` or `change`",
