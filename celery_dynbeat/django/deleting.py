@@ -29,13 +29,18 @@ def delete_schedules_with(
 
     def delete(instance: Any, using: str, **_: Any) -> None:
         dynbeat = required_dynbeat()
-        alias = alias_of(dynbeat.context.settings.database_url)
-        if alias not in {using, None}:
+        context = dynbeat.context
+        alias = alias_of(context.settings.database_url)
+        # With another URL, only the project knows whether calls join this transaction.
+        is_joined = alias == using or (alias is None and context.current_session is not None)
+        if not is_joined:
+            where = context.database.shown_url if alias is None else repr(alias)
             raise ConfigurationError(
-                f"a {model.__name__} is deleted in {using!r}, and its schedules are in {alias!r}:"
-                " one transaction cannot delete both, so delete the schedules in your own code"
+                f"a {model.__name__} is deleted in {using!r}, and its schedules are in {where}:"
+                " one transaction cannot delete both, so delete the schedules in your own code, or"
+                f" set dynbeat_database_url = 'django://{using}'"
             )
-        schedules = dynbeat.schedules.bound(session=current_session(using))
+        schedules = dynbeat.schedules.bound(session=current_session(using) if alias else None)
         if name is None:
             schedules.delete_owner(owner(instance))
             return
