@@ -62,12 +62,20 @@ def place_tables(settings: Settings) -> None:
     from celery_dynbeat.django.models import Run, Schedule  # noqa: PLC0415 - apps are not ready
 
     names = TableNames(settings.schema, settings.table_prefix)
-    for model, table in ((Schedule, "schedule"), (Run, "run")):
+    tables = {Schedule: "schedule", Run: "run"}
+    # With the proxies of a project.
+    for model in apps.get_models():
+        meta = model._meta  # noqa: SLF001 - documented as public
+        table = tables.get(meta.concrete_model)
+        if table is None:
+            continue
         parts = [names.schema, names.of(table)] if names.schema else [names.of(table)]
         quote = connections[router.db_for_read(model)].ops.quote_name
         # Django has no schemas. It leaves a name that begins and ends with a quote as it is.
-        placed = ".".join(map(quote, parts)) if names.schema else parts[0]
-        model._meta.db_table = placed  # noqa: SLF001 - documented as public
+        meta.db_table = ".".join(map(quote, parts)) if names.schema else parts[0]
+        if not meta.proxy:
+            # A migration of the project makes its models of these.
+            meta.original_attrs["db_table"] = meta.db_table
 
 
 def upgrade_tables(using: str, verbosity: int = 1, stdout: Any = None, **_: Any) -> None:

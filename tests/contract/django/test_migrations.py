@@ -13,9 +13,12 @@ pytestmark = pytest.mark.empty_database
 
 PROJECT = """
 import json, sys
+from pathlib import Path
 from io import StringIO
 from celery import Celery
 from django.core.management import call_command
+from django.db import connection
+from django.db.migrations.loader import MigrationLoader
 from sqlalchemy import inspect
 from celery_dynbeat import Dynbeat
 from celery_dynbeat.db import schema
@@ -24,8 +27,11 @@ from tests.support.django_project import configure
 
 app = Celery("project", broker="memory://")
 app.conf.dynbeat_database_url = sys.argv[2]
+if "prefix" in sys.argv:
+    app.conf.dynbeat_table_prefix = "billing_"
 dynbeat = Dynbeat(app, current_session=current_session)
-configure(sys.argv[1], use_tz=True, INSTALLED_APPS=["celery_dynbeat.django"])
+shops = ["shop"] if "prefix" in sys.argv else []
+configure(sys.argv[1], use_tz=True, INSTALLED_APPS=["celery_dynbeat.django", *shops])
 
 def is_migrated(alias="default"):
     # The exit status of `manage.py migrate --check`.
@@ -48,6 +54,8 @@ def migrated(alias="default"):
     call_command("migrate", database=alias, stdout=output, no_color=True)
     return "Applying dynbeat" in output.getvalue()
 
+if shops:
+    call_command("makemigrations", *shops, verbosity=0)
 database = dynbeat.context.database
 seen = {"before": [is_migrated(), *shown()]}
 if "upgraded" in sys.argv:
@@ -64,6 +72,13 @@ if "other" in sys.argv:
 seen["applied"] = [migrated(), has_tables(database)]
 seen["after"] = [is_migrated(), *shown(), migrated()]
 call_command("makemigrations", "dynbeat", check=True, verbosity=0)
+historical = MigrationLoader(connection).project_state().apps.get_model("dynbeat", "Schedule")
+if "prefix" in sys.argv:
+    from shop import models
+    both = (historical, models.Proxy)
+    seen["placed"] = [[each._meta.db_table, each.objects.count()] for each in both]
+    (file,) = Path(models.__file__).parent.glob("migrations/0001*.py")
+    seen["migration"] = file.read_text()
 if "zero" in sys.argv:
     call_command("migrate", "dynbeat", "zero", verbosity=0)
     seen["zero"] = [is_migrated(), has_tables(database)]
@@ -71,9 +86,9 @@ json.dump(seen, sys.stdout)
 """
 
 
-def seen_by_project(url, *arguments):
+def seen_by_project(url, *arguments, folder=None):
     command = [sys.executable, "-c", PROJECT, url, *arguments]
-    environment = {**os.environ, "PYTHONPATH": ""}
+    environment = {**os.environ, "PYTHONPATH": str(folder or "")}
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=100, check=False, env=environment
     )
@@ -114,6 +129,30 @@ def test_tables_are_created_if_the_project_set_their_database_after_its_migratio
 
     assert before["applied"] == [True, False]
     assert after["applied"] == [False, True]
+
+
+PROXY = """
+from celery_dynbeat.django.models import Schedule
+
+class Proxy(Schedule):
+    class Meta:
+        proxy = True
+"""
+
+
+def test_proxies_and_the_models_of_other_migrations_read_the_tables_with_their_prefix(
+    sqlite_url, tmp_path
+):
+    shop = tmp_path / "shop"
+    shop.mkdir()
+    (shop / "__init__.py").touch()
+    (shop / "models.py").write_text(PROXY)
+
+    seen = seen_by_project(sqlite_url, "django://default", "prefix", folder=tmp_path)
+
+    assert seen["placed"] == [["billing_schedule", 0], ["billing_schedule", 0]]
+    # A migration of the project does not depend on the prefix.
+    assert "billing" not in seen["migration"]
 
 
 def test_each_revision_of_the_tables_has_a_migration_of_django():
