@@ -22,7 +22,7 @@ BEGIN, END = "<!-- begin: docs/generate_signals.py -->\n", "<!-- end -->\n"
 MEANINGS = {
     "runs": ("the sent runs, in the order of their messages"),
     "run_id": "the id of the run, which is the id of the task",
-    "owner": 'the owner; `""` is the application itself',
+    "owner": 'the owner, or `""` for the application itself',
     "schedule": "the name of the schedule",
     "schedule_id": (
         "the id of the schedule's row. It is 0 in an alert about the installation, which has no"
@@ -53,7 +53,7 @@ MEANINGS = {
     "FireTimesSkipped.fire_at": "the newest skipped fire time",
     "FireTimesSkipped.count": "the number of skipped fire times",
     "RunStarted.waited": (
-        "the time from sending to the start. None: unknown, or the attempt is a retry"
+        "the time from sending to the start, or None if it is unknown or the attempt is a retry"
     ),
     "pings": "whether the schedule may have a ping URL",
     "RunRefused.attempt": ("the attempt that the message would start, or None if it is unknown"),
