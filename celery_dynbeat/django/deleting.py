@@ -24,7 +24,7 @@ def delete_schedules_with(
     if it exists; without it, everything of the owner, as ``delete_owner`` does. Call it in
     ``AppConfig.ready``, once for each schedule of a row. Django calls ``owner`` and ``name`` for
     each row of a query and of a cascade. A delete raises ConfigurationError for a row in another
-    database than that of the schedules.
+    database than that of the schedules, and for the owner "" without ``name``.
     """
 
     def delete(instance: Any, using: str, **_: Any) -> None:
@@ -41,11 +41,17 @@ def delete_schedules_with(
                 f" set dynbeat_database_url = 'django://{using}'"
             )
         schedules = dynbeat.schedules.bound(session=current_session(using) if alias else None)
+        of_row = owner(instance)
         if name is None:
-            schedules.delete_owner(owner(instance))
+            if not of_row:
+                raise ConfigurationError(
+                    f"delete_schedules_with({model.__name__}): owner = '' is the application, whose"
+                    " schedules belong to no row: return another owner, or pass name="
+                )
+            schedules.delete_owner(of_row)
             return
         try:
-            schedules.for_owner(owner(instance)).delete(name(instance))
+            schedules.for_owner(of_row).delete(name(instance))
         except NotFoundError:
             # The user may have deleted the schedule alone.
             return

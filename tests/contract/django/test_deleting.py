@@ -25,12 +25,14 @@ configure(sys.argv[1], use_tz=True, INSTALLED_APPS=installed)
 call_command("migrate", verbosity=0)
 schema.upgrade(dynbeat.context.database)
 from django.contrib.auth.models import Group, User
+from django.contrib.contenttypes.models import ContentType
 
 class Staff(User):
     class Meta:
         proxy = True
         app_label = "auth"
 
+delete_schedules_with(ContentType, owner=lambda row: "")
 delete_schedules_with(User, owner=lambda user: f"user:{user.username}")
 for kind in ("daily", "weekly"):
     named = lambda group, kind=kind: f"{kind}-{group.name}"
@@ -57,6 +59,11 @@ for name in ("daily-x", "weekly-x", "daily-y"):
     create("groups", name)
 group.delete()
 seen["Group"] = left("groups")
+create("", "own")
+try:
+    ContentType.objects.create(app_label="a", model="b").delete()
+except ConfigurationError as error:
+    seen["ContentType"] = str(error).partition(":")[0], left("")
 json.dump(seen, sys.stdout)
 """
 
@@ -74,7 +81,10 @@ def test_a_deleted_row_takes_its_schedules_along_also_by_a_proxy_and_for_each_na
 ):
     seen = left(sqlite_url, "django://default" if by_alias else sqlite_url, "join")
 
-    assert seen == {"User": [], "Staff": [], "Group": ["daily-y"]}
+    refused = "delete_schedules_with(ContentType)"
+    assert seen == {
+        "User": [], "Staff": [], "Group": ["daily-y"], "ContentType": [refused, ["own"]]
+    }  # fmt: skip
 
 
 def test_a_row_stays_if_its_schedules_are_in_another_database(sqlite_url):
