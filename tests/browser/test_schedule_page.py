@@ -139,13 +139,13 @@ def test_the_timeline_moves_when_it_is_dragged(open_page):
     assert page.find("#db-timeline").get_attribute("data-since") < since
 
 
-def test_the_arrow_keys_move_between_the_days_of_the_calendar_and_show_their_titles(
-    open_page, mine
-):
-    page = open_page(schedule_path(mine, "sync"))
-    page.find(".dynbeat-calendar")
-    today = "document.querySelector('.dynbeat-calendar a:not([tabindex])').focus()"
-    page.driver.execute_script(today)
+def test_the_arrow_keys_move_between_the_runs_of_a_schedule_and_show_their_titles(open_page, mine):
+    mine.run_now("sync")
+    wait_until(lambda: len(mine.runs("sync", status="succeeded").items) > 1, within=30)
+    page = open_page(f"schedules?owner={mine.owner}")
+    # The strip with several runs, whose newest one is the tab stop.
+    newest = page.find(".dynbeat-strip a[tabindex] ~ a:not([tabindex])")
+    page.driver.execute_script("arguments[0].focus()", newest)
     title = page.find(".dynbeat-tooltip").text
 
     ActionChains(page.driver).send_keys(Keys.ARROW_LEFT).perform()
