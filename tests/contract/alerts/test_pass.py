@@ -103,6 +103,23 @@ def test_a_run_that_no_worker_starts_is_late(alerting, clock):
     assert each.open == []
 
 
+def test_the_runs_of_one_schedule_hide_no_other_late_schedule(alerting, clock, monkeypatch):
+    monkeypatch.setattr(alerts, "LIMIT", 2)
+    each = alerting(alert_late_after=2 * MINUTE)
+    for name in ("often", "rare"):
+        each.mine.create(name, task="t", trigger=MINUTELY, overlap="allow")
+    each.mine.update("rare", trigger=timedelta(hours=1))
+    for _ in range(70):
+        clock.advance(MINUTE)
+        each.beat.run_until_idle()
+    clock.advance(3 * MINUTE)
+    each.beat.run_until_idle()
+    each.check()
+    each.check()
+
+    assert sorted(name for kind, name in each.open if kind == "late") == ["often", "rare"]
+
+
 def test_a_run_that_does_not_finish_within_its_time_is_late(alerting, clock):
     each = alerting()
     each.mine.create("digest", task="t", trigger="0 10 * * *", finish_within=5 * MINUTE)
@@ -123,6 +140,24 @@ def test_a_run_that_does_not_finish_within_its_time_is_late(alerting, clock):
     each.check()
 
     assert each.open == []
+
+
+def test_a_late_alert_says_how_long_the_last_runs_waited_and_took(alerting, clock):
+    each = alerting(alert_late_after=MINUTE)
+    each.mine.create("digest", task="t", trigger=MINUTELY, overlap="skip")
+    clock.advance(MINUTE)
+    (run,) = each.send_runs()
+    clock.advance(timedelta(seconds=10))
+    each.worker.start(run)
+    clock.advance(3 * MINUTE)
+    each.worker.finish(run)
+    each.check()
+
+    (alert,) = each.alerts()
+    assert alert.cause == (
+        "due, and not sent; of its last 1 runs, each waited 10 s for a worker and took 3 min"
+        " on average"
+    )
 
 
 def beat_for(each, clock, duration, *, every=MINUTE):

@@ -13,7 +13,7 @@ from celery_dynbeat import (
     InvalidTriggerError,
     NotFoundError,
 )
-from tests.support.applications import START
+from tests.support.applications import START, execute
 
 NAME = "holidays"
 DAILY = Cron("0 12 * * *")
@@ -133,6 +133,17 @@ def test_each_call_plans_with_the_days_and_links_the_schedule(calendars, mine, c
     assert mine.get("n").next_run_at == at(MONDAY)
     found = calendars.get(NAME)
     assert (found.schedules.count, found.waiting_schedules.count) == (1, 0)
+
+
+def test_damaged_dates_affect_only_their_calendar(calendars, dynbeat, mine):
+    calendars.upsert(NAME, dates=[MONDAY])
+    calendars.upsert("fine", dates=[MONDAY])
+    execute(dynbeat, "UPDATE dynbeat_calendar SET dates = '{' WHERE name = 'holidays'")
+
+    mine.create("n", task="t", trigger=DAILY.excluding(calendar="fine"))
+    with pytest.raises(InvalidTriggerError, match="'holidays'"):
+        mine.create("m", task="t", trigger=USING)
+    assert [*calendars.upsert(NAME, dates=[TUESDAY]).dates] == [TUESDAY]
 
 
 def test_a_preview_names_the_calendar_that_takes_or_moves_a_fire_time(calendars, mine):

@@ -198,6 +198,17 @@ def test_a_deadlock_in_the_callers_transaction_says_that_all_of_it_is_rolled_bac
     assert [each.enabled for each in crowded.schedules.list(owner="u")] == [True]
 
 
+def test_an_owner_creates_only_its_own(mine):
+    new = {"name": "n", "task": "t", "trigger": "@daily"}
+
+    (made,) = mine.create_many([new])
+    with pytest.raises(InvalidArgumentError, match="schedule 0 of create_many: owner = 'user:7'"):
+        mine.create_many([{**new, "name": "m", "owner": "user:7"}])
+
+    assert made == mine.get("n")
+    assert mine.create_many([{**new, "name": "o", "owner": mine.owner}])[0].owner == mine.owner
+
+
 @each_database
 def test_an_id_that_is_smaller_than_that_of_an_older_row_is_found(dynbeat, mine):
     made = mine.create_many({"name": f"n{n}", "task": "t", "trigger": "@daily"} for n in range(3))

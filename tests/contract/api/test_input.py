@@ -7,7 +7,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from django.utils.functional import lazystr
+from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import scoped_session, sessionmaker
 
 from celery_dynbeat import (
     ConfigurationError,
@@ -44,6 +46,23 @@ def test_only_a_session_can_be_bound(dynbeat, session, reason):
     with pytest.raises(InvalidArgumentError, match=reason) as refusal:
         mine.get("n")
     assert refusal.value.field == "session"
+
+
+def test_a_scoped_session_is_accepted(sqlite_url, clock):
+    engine = create_engine(sqlite_url)
+    with application(sqlite_url, clock=clock, engine=engine) as dynbeat:
+        dynbeat.context.prepare()
+        mine = dynbeat.schedules.for_owner("user:42")
+        session = scoped_session(sessionmaker(engine))
+
+        mine.bound(session=session).create("kept", task="t", trigger=MINUTELY)
+        session.commit()
+        mine.bound(session=session).create("undone", task="t", trigger=MINUTELY)
+        session.rollback()
+        session.remove()
+
+        assert [each.name for each in mine.list()] == ["kept"]
+    engine.dispose()
 
 
 def test_an_asynchronous_engine_is_rejected_with_the_fix(dynbeat):

@@ -87,6 +87,18 @@ def test_a_change_sends_the_fire_time_that_is_due_and_none_retroactively(mine, b
     assert mine.get("a").next_run_at == datetime(2026, 11, 22, 9, tzinfo=UTC)
 
 
+def test_a_paused_schedule_stays_paused_and_resumes_in_the_new_zone(mine, clock):
+    mine.create("a", task="t", trigger=NINE, enabled=False)
+    clock.advance(timedelta(days=1, hours=1))
+
+    assert mine.set_timezone(SEOUL) == 1
+
+    paused = mine.get("a")
+    assert (paused.enabled, paused.next_run_at, paused.finished_at) == (False, None, None)
+    assert [run.fire_count for run in mine.runs("a")] == [1]
+    assert local(mine.resume("a"), SEOUL) == 9
+
+
 def test_damaged_rows_do_not_prevent_the_change(dynbeat, mine):
     for name in ("good", "trigger", "quarantined"):
         mine.create(name, task="t", trigger=NINE)

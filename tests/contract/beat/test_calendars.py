@@ -142,6 +142,31 @@ def test_a_link_of_an_old_version_that_commits_later_is_planned(
     assert calendars.get(NAME).in_force_at is not None
 
 
+def test_rows_that_need_no_plan_get_only_their_link(calendars, mine, beat, clock, dynbeat):
+    mine.create("paused", task="t", trigger=USING)
+    mine.create("finished", task="t", trigger=USING, max_runs=1)
+    mine.create("broken", task="t", trigger=USING)
+    mine.create("windowed", task="t", trigger=USING, window=HOUR)
+    mine.pause("paused")
+    clock.advance(3 * HOUR + timedelta(seconds=1))
+    beat.run_until_idle()
+    assert mine.get("finished").finished_at is not None
+    execute(
+        dynbeat,
+        "UPDATE dynbeat_schedule SET error = 'X: y', next_run_at = NULL WHERE name = 'broken'",
+    )
+    before = {each.name: each.to_dict() for each in mine.list()}
+    calendars.upsert(NAME, dates=[MONDAY])
+    clock.advance(timedelta(seconds=1))
+    beat.run_until_idle()
+
+    assert {each.name: each.to_dict() for each in mine.list()} == before
+    assert calendars.get(NAME).waiting_schedules.count == 0
+    mine.resume("paused")
+    mine.resume("broken")
+    assert mine.get("broken").next_run_at == at(SUNDAY)
+
+
 def test_a_fire_time_on_a_new_day_does_not_delay_later_ones(calendars, mine, beat, clock, sent):
     mine.create("n", task="t", trigger=USING, window="100%", catch_up="all")
     delayed = mine.get("n").next_run_at
@@ -186,6 +211,21 @@ def test_a_calendar_finishes_no_schedule(calendars, mine, beat, clock, when, sen
     free = mine.get("n")
     assert free.error is None
     assert free.next_run_at == at(SATURDAY if when == "replan" else MONDAY)
+
+
+@each_database
+def test_a_resume_does_not_finish_a_schedule_that_a_calendar_blocks(calendars, mine, beat):
+    mine.create("n", task="t", trigger=USING)
+    mine.pause("n")
+    calendars.upsert(NAME, dates=ALL_DAYS)
+
+    resumed = mine.resume("n")
+
+    assert resumed.finished_at is None
+    assert resumed.error.startswith("UnusableCalendarError: ")
+    calendars.upsert(NAME, dates=[SUNDAY])
+    beat.run_until_idle()
+    assert mine.get("n").next_run_at == at(SATURDAY)
 
 
 def test_a_schedule_that_the_calendar_makes_too_costly_recovers(calendars, mine, beat):
@@ -290,6 +330,19 @@ def test_a_one_off_that_moved_to_an_earlier_day_finishes_after_its_run(
     assert (ended.error, ended.finished_at) == (None, clock.now())
 
 
+def test_a_one_off_that_an_edit_moves_into_the_past_is_not_finished(calendars, mine, beat, clock):
+    moved = Once(at(TUESDAY)).on_business_day("previous", calendar=NAME)
+    mine.create("n", task="t", trigger=moved)
+    clock.advance(at(MONDAY) + HOUR - START)
+    calendars.upsert(NAME, dates=[TUESDAY])
+    beat.run_until_idle()
+    assert mine.get("n").error.startswith("UnusableCalendarError: ")
+    calendars.upsert(NAME, dates=[NEVER])
+    beat.run_until_idle()
+
+    assert (mine.get("n").error, mine.get("n").next_run_at) == (None, at(TUESDAY))
+
+
 @pytest.mark.parametrize("trigger", [Once(at(SATURDAY)), DAILY])
 @each_database
 def test_a_claim_finishes_no_schedule_that_a_new_day_blocks(
@@ -373,6 +426,19 @@ def test_a_fire_time_on_a_removed_day_is_not_lost_in_an_outage(
     statuses = {run.fire_at: run.status for run in mine.runs()}
     assert (statuses[at(SUNDAY)] == "skipped") == (catch_up == "none")
     assert mine.get("n").next_run_at == at(MONDAY)
+
+
+def test_a_schedule_that_is_too_costly_in_a_new_zone_recovers(calendars, mine, beat):
+    costly = AnyOf(*(Cron(f"{n} 12 * * *") for n in range(20))).excluding(calendar=NAME)
+    mine.create("n", task="t", trigger=costly)
+    calendars.upsert(NAME, dates=ALL_DAYS)
+    # Beat has planned nothing again.
+    mine.set_timezone("Asia/Seoul")
+    assert mine.get("n").error.startswith("UnusableCalendarError: ")
+    calendars.upsert(NAME, dates=[SUNDAY])
+    beat.run_until_idle()
+
+    assert (mine.get("n").error, mine.get("n").next_run_at.date()) == (None, MONDAY)
 
 
 @each_database

@@ -122,6 +122,29 @@ def test_a_run_that_cannot_be_deleted_does_not_keep_the_others(
 
 
 @each_database
+def test_a_change_that_cannot_be_deleted_does_not_keep_the_others(
+    dynbeat, mine, clock, beat, failed, monkeypatch
+):
+    monkeypatch.setattr(pruning, "BATCH_SIZE", 3)
+    mine.create("old", task="t", trigger=MINUTELY)
+    for number in range(8):
+        mine.update("old", description=f"{number}")
+    mine.pause("old")
+    *_, kept, _ = [each.id for each in mine.changes()]
+    refuse(dynbeat, action="DELETE", table="dynbeat_change", when=f"OLD.id = {kept}")
+    clock.advance(dynbeat.context.settings.audit_retention + DAY)
+    beat.run_until_idle()
+    clock.advance(MINUTE)
+
+    for _ in range(5):
+        beat.run_until_idle()
+        clock.advance(2 * SECOND)
+
+    assert [each.id for each in mine.changes()] == [kept]
+    assert [(each.duty, each.failures) for each in failed] == [("prune changes", 1)]
+
+
+@each_database
 def test_the_command_deletes_the_rows_around_those_that_cannot_be_deleted(
     dynbeat, mine, clock, beat, sent, monkeypatch
 ):

@@ -115,6 +115,37 @@ def test_a_waiting_run_expires(limited, clock):
     assert names(beat) == ["n00000", "n00002"]
 
 
+@pytest.mark.parametrize("overlap", ["skip", "cancel_previous"])
+def test_free_places_send_no_run_of_a_batch_with_another_run_of_its_schedule(
+    limited, clock, overlap
+):
+    dynbeat = limited(owner_limits={"*": {"max_running": 2}})
+    mine = dynbeat.schedules.for_owner(OWNER)
+    create(dynbeat, 2)
+    mine.create("n", task="t", trigger=MINUTELY, overlap=overlap)
+    mine.pause("n")
+    clock.move_to(DUE)
+    beat = ManualBeat(dynbeat)
+    beat.run_until_idle()
+    mine.backfill("n", since=START, until=DUE, per_minute=6_000)
+    beat.run_until_idle()
+    mine.run_now("n")
+    beat.run_until_idle()
+    assert names(beat) == ["n00000", "n00001"]
+
+    origins = []
+    for _ in range(3):
+        for run in beat.publisher.sent:
+            start(dynbeat, run.run_id)
+            end(dynbeat, run.run_id, "succeeded")
+        beat.publisher.sent.clear()
+        clock.advance(2 * SECOND)
+        beat.run_until_idle()
+        origins.append([run.origin for run in beat.publisher.sent])
+
+    assert origins == [["manual"], ["backfill"], []]
+
+
 @each_database
 def test_a_run_that_is_sent_while_places_are_counted_keeps_its_place(limited, clock):
     dynbeat = limited(owner_limits={"*": {"max_running": 1}})

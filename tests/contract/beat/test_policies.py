@@ -176,6 +176,25 @@ def test_failures_in_a_row_pause_a_schedule_with_the_reason(mine, clock, beat, s
     assert found.paused_reason == "2 failures in a row; the last: ValueError: no"
 
 
+def test_failures_before_a_resume_do_not_count_after_it(mine, clock, beat, sent, worker):
+    mine.create("n", task="t", trigger=MINUTELY, pause_after_failures=2)
+
+    def fail():
+        clock.advance(MINUTE)
+        beat.run_until_idle()
+        worker.heartbeat()
+        if mine.get("n").enabled:
+            worker.start(sent[-1])
+            worker.finish(sent[-1], Status.FAILED)
+        return mine.get("n").enabled
+
+    assert [fail(), fail(), fail()] == [True, True, False]
+    clock.advance(timedelta(seconds=1))
+    mine.resume("n")
+    assert [fail(), fail(), fail()] == [True, True, False]
+    assert len(sent) == 4
+
+
 def test_a_run_that_kills_its_workers_is_not_sent_without_end(dynbeat, mine, clock, beat, sent):
     mine.create("n", task="t", trigger=Every(3600), on_lost="rerun")
     mine.run_now("n")

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import event, select
 
-from celery_dynbeat import ConflictError, InvalidArgumentError
+from celery_dynbeat import ConflictError, InvalidArgumentError, Once
 from celery_dynbeat.db.models import Schedule
 from tests.support.applications import MINUTELY, START
 from tests.support.suites import each_database
@@ -22,6 +22,24 @@ def kept(mine):
     return [
         ((run.fire_at - START) / MINUTE, run.status, run.fire_count)
         for run in reversed(mine.runs(limit=99))
+    ]
+
+
+def test_a_backfill_keeps_the_counts_of_the_other_skipped_fire_times(mine, clock, beat):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.skip("n", at(3)[0])
+    clock.move_to(START + 5.5 * MINUTE)
+    beat.run_until_idle()
+
+    mine.backfill("n", since=at(2)[0], until=at(2)[0] + timedelta(seconds=1))
+    beat.run_until_idle()
+
+    assert kept(mine) == [
+        (1, "skipped", 1),
+        (2, "sent", 1),
+        (3, "skipped", 1),
+        (4, "skipped", 1),
+        (5, "sent", 1),
     ]
 
 
@@ -110,3 +128,17 @@ def test_a_recorded_skip_stays_skipped_when_the_clock_is_set_back(mine, clock, b
 
     assert kept(mine) == rows
     assert at(2)[0] not in [run.fire_at for run in sent]
+
+
+def test_a_skipped_one_off_on_a_day_that_its_calendar_takes_finishes(dynbeat, mine, clock, beat):
+    dynbeat.calendars.upsert("c", dates=[START.date() - timedelta(days=9)])
+    mine.create("n", task="t", trigger=Once(START + 5 * MINUTE).excluding(calendar="c"))
+    mine.skip("n", START + 5 * MINUTE)
+    dynbeat.calendars.upsert("c", dates=[START.date()])
+
+    clock.advance(10 * MINUTE)
+    beat.run_until_idle()
+
+    info = mine.get("n")
+    assert info.error is None
+    assert info.finished_at is not None

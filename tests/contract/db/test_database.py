@@ -292,6 +292,22 @@ def test_an_outcome_is_buffered_while_the_database_is_down_and_written_later(
         recorder.close()
 
 
+def test_the_buffer_of_outcomes_is_bounded_and_drops_the_oldest(monkeypatch, caplog):
+    monkeypatch.setattr(outcome_recorder, "MAX_BUFFERED_OUTCOMES", 2)
+    # The folder does not exist, so SQLite fails like an unreachable server.
+    recorder = recorder_on(Database("sqlite:////nowhere/at/all.sqlite3"))
+
+    for number in range(4):
+        recorder.record(
+            Outcome(run_id=str(number), attempt=1, worker="w", status=Status.SUCCEEDED, at=START)
+        )
+
+    assert [outcome.run_id for outcome in recorder._buffered.values()] == ["2", "3"]
+    recorder.close()
+    dropped = [record for record in caplog.records if record.event == "outcome_dropped"]
+    assert len(dropped) == 3
+
+
 @each_database
 def test_a_permanent_error_is_raised_without_a_repeat(dynbeat):
     attempts = []

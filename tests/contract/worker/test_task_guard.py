@@ -237,6 +237,24 @@ def test_a_run_with_a_noted_redelivery_is_sent_again_when_its_node_dies_with_any
     )
 
 
+def test_a_redelivered_message_is_refused_if_the_run_ends_before_it_is_noted(
+    mine, message, deliver, alive, finish, monkeypatch
+):
+    alive("w1")
+    deliver(message)
+    read = nodes.get
+
+    def finish_before_read(session, **which):
+        session.commit()
+        finish(Status.SUCCEEDED)
+        return read(session, **which)
+
+    monkeypatch.setattr(nodes, "get", finish_before_read)
+
+    assert deliver(replace(message, worker="w2", redelivered=True)) is StartAction.REFUSE
+    assert only(mine).status == "succeeded"
+
+
 @each_database
 def test_a_run_requeued_after_its_redelivery_was_noted_is_sent_again_at_once(
     clock, beat, sent, alive, message, deliver, finish

@@ -46,6 +46,15 @@ class Raising(Task):
         raise RuntimeError(msg)
 
 
+class Stumbling(Task):
+    """Publishes the run and then raises."""
+
+    def apply_async(self, args=None, kwargs=None, **options):
+        super().apply_async(args, kwargs, **options)
+        msg = "no room in the log"
+        raise RuntimeError(msg)
+
+
 class Adding(Task):
     def apply_async(self, args=None, kwargs=None, **options):
         return super().apply_async(args, {**(kwargs or {}), "added": object()}, **options)
@@ -105,6 +114,17 @@ def test_beat_calls_the_tasks_own_apply_async(app):
     assert published.sent == [FIRST]
     assert message.headers["tenant"] == "blue"
     assert message.headers["dynbeat_run_id"] == message.headers["id"] == FIRST
+
+
+def test_an_overridden_method_receives_the_retries_and_the_expiry_of_its_run(app):
+    task(app, base=Stamping, expires=5)
+
+    publish(app, run(FIRST, retries=2, attempt=3, expires_at=NOW.replace(hour=10)))
+
+    (message,) = messages(app)
+    assert (message.headers["retries"], message.headers["dynbeat_attempt"]) == (2, 3)
+    assert message.headers["expires"] is None
+    assert message.properties["expiration"] == "3600000"
 
 
 @pytest.mark.parametrize("name", ["probe", "elsewhere"])
@@ -170,6 +190,16 @@ def test_an_override_that_raises_delays_its_run_only(app):
     assert published.sent == [SECOND]
     assert list(published.delayed) == [FIRST]
     assert published.refused == {}
+
+
+def test_a_run_is_unknown_when_its_method_publishes_and_then_raises(app):
+    task(app, base=Stumbling)
+
+    published = publish(app, run(FIRST))
+
+    assert published.unknown == {FIRST}
+    assert published.missing_from([run(FIRST)]) == []
+    assert len(messages(app)) == 1
 
 
 def test_an_unreachable_broker_of_an_override_is_tried_once_in_a_batch(app):

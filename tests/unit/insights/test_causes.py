@@ -417,6 +417,124 @@ CASES = [
         Cause.RAN,
         "It ran 60 min ago as planned, 43 min late: its window delayed it by 43 min.",
     ),
+    (
+        {"spec": NIGHT._replace(catch_up="all"), "next_fire_at": START, "runs": [run()]},
+        Cause.QUIET_HOURS,
+        (
+            "It does not run now: its owner is in quiet hours until 2026-11-21 10:00 UTC. Then 2"
+            " fire times are sent, the last one in 60 min."
+        ),
+    ),
+    (
+        {
+            "beats": [seen("beat@a", error="ConnectionError: refused.")],
+            "schedule": schedule(next_run_at=START - 6 * SECOND),
+            "runs": [run()],
+        },
+        Cause.BEAT_FAILING,
+        "It does not run: the last pass of beat beat@a failed: ConnectionError: refused.",
+    ),
+    (
+        {"runs": [run("pending", ago=MINUTE)], "beats": [seen("beat@a", outages=OUTAGE)]},
+        Cause.NOT_PUBLISHED,
+        (
+            "The run from 60 s ago was recorded 60 s ago, and beat cannot publish to queue"
+            " 'celery': (403) ACCESS_REFUSED."
+        ),
+    ),
+    (
+        {
+            "runs": [
+                run("pending", ago=MINUTE, origin="backfill", waited_for="place"),
+                run("running", ago=2 * MINUTE),
+            ],
+            "schedule": schedule(overlap="skip"),
+            "cap": Cap("user:42", "user:42", 5),
+        },
+        Cause.WAITS_FOR_PREVIOUS,
+        (
+            "The run from 60 s ago has waited for 60 s: the previous run has been running for 118 s"
+            " on worker celery@a."
+        ),
+    ),
+    (
+        {
+            "runs": [run("skipped", ago=MINUTE, error=OVERLAP), run("sent", ago=2 * MINUTE)],
+            "workers": [OTHER_QUEUE],
+        },
+        Cause.SKIPPED_OVERLAP,
+        (
+            "The fire time 60 s ago was skipped: overlap: the previous run had not ended; that run"
+            " has not started: its message has waited in queue 'celery' for 119 s, and no living"
+            " worker consumes this queue."
+        ),
+    ),
+    (
+        {
+            "runs": [
+                run(
+                    waited_for="place",
+                    ready_at=START - 48 * MINUTE,
+                    sent_at=START - 48 * MINUTE,
+                    started_at=START - 48 * MINUTE + SECOND,
+                    finished_at=START - 47 * MINUTE,
+                )
+            ]
+        },
+        Cause.RAN,
+        (
+            "The run from 60 min ago waited 12 min for a place, started 1 s late on worker"
+            " celery@a and succeeded after 59 s."
+        ),
+    ),
+    (
+        {
+            "runs": [
+                run(
+                    attempt=3,
+                    started_at=START - 30 * MINUTE,
+                    finished_at=START - 29 * MINUTE,
+                    earlier_errors=("attempt 2, 2026-11-21T08:29:00Z: ValueError: no",),
+                )
+            ]
+        },
+        Cause.RAN,
+        (
+            "The run from 60 min ago started attempt 3 on worker celery@a and succeeded after"
+            " 60 s (attempt 2, 2026-11-21T08:29:00Z: ValueError: no)."
+        ),
+    ),
+    (
+        {
+            "runs": [
+                run(
+                    created_at=START - 30 * MINUTE,
+                    sent_at=START - 30 * MINUTE,
+                    started_at=START - 30 * MINUTE,
+                )
+            ]
+        },
+        Cause.RAN_LATE,
+        "It ran 60 min ago, 30 min late: no beat claimed it for 30 min, or it was held.",
+    ),
+    (
+        {
+            "runs": [run(sent_at=START - 40 * MINUTE, started_at=START - 40 * MINUTE)],
+        },
+        Cause.RAN_LATE,
+        (
+            "It ran 60 min ago, 20 min late: no beat published it for 20 min: none ran, or the"
+            " broker refused it."
+        ),
+    ),
+    (
+        {
+            "runs": [run("pending", ago=MINUTE, origin="manual"), run("running", ago=2 * MINUTE)],
+            "schedule": schedule(overlap="buffer_one"),
+        },
+        Cause.NOT_PUBLISHED,
+        "The run from 60 s ago was recorded 60 s ago, and no beat has published it.",
+    ),
 ]
 
 

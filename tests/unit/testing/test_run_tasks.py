@@ -174,6 +174,16 @@ def test_ignore_and_reject_end_as_in_a_worker(app, beat, clock, mine, error, sta
     assert statuses(mine) == [status]
 
 
+def test_an_unknown_task_ends_its_run_as_failed(beat, clock, mine):
+    mine.create("s", task="no.such.task", trigger=Once(NINE + timedelta(minutes=1)))
+    clock.advance(60)
+
+    beat.run_until_idle()
+
+    (run,) = mine.runs("s")
+    assert (run.status, run.error) == ("failed", "NotRegistered: no.such.task")
+
+
 def test_the_signals_of_the_task_are_sent(app, beat, clock, mine):
     ended = []
 

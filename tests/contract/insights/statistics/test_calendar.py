@@ -8,7 +8,7 @@ import pytest
 
 from celery_dynbeat import Cron, Every, RRule
 from celery_dynbeat.insights import charts
-from celery_dynbeat.insights.charts import calendar
+from celery_dynbeat.insights.charts import DAYS_AHEAD, calendar
 from tests.support.applications import START, instants
 from tests.support.random_history import add_runs
 from tests.support.suites import each_database
@@ -83,6 +83,36 @@ def test_planned_are_the_upcoming_fire_times_of_each_day(dynbeat, mine):
             ]
             assert numbers(days, "planned") == local_dates(zone, upcoming)
             assert all(day.planned_exact for day in days)
+
+
+@pytest.mark.parametrize("trigger", [Every(60), Cron("*/2 8-20 * * mon-fri", timezone="UTC")])
+def test_many_fire_times_are_exact_at_first_and_lower_bounds_later(dynbeat, mine, trigger):
+    mine.create("digest", task="t", trigger=trigger)
+
+    ahead = days_of(dynbeat, "Asia/Seoul")[-DAYS_AHEAD - 1 :]
+
+    trigger = mine.get("digest").trigger
+    for day in ahead:
+        start = max(day.start_at, START + MICROSECOND)
+        real = trigger.count_until(
+            after=start - MICROSECOND, until=day.end_at - MICROSECOND, limit=10_000
+        )
+        assert day.planned <= real
+        assert day.planned == real or not day.planned_exact
+        assert bool(day.planned) == bool(real)
+    exact = [day.planned_exact for day in ahead if day.planned]
+    assert exact == sorted(exact, reverse=True)
+    assert exact[0]
+    assert not exact[-1]
+
+
+def test_with_max_runs_the_days_after_the_bound_are_unknown(dynbeat, mine):
+    mine.create("digest", task="t", trigger=Every(60), max_runs=1_500)
+
+    ahead = days_of(dynbeat, "UTC")[-DAYS_AHEAD:]
+
+    assert [day.planned for day in ahead[1:]] == [0] * (DAYS_AHEAD - 1)
+    assert not any(day.planned_exact for day in ahead)
 
 
 @each_database
