@@ -27,9 +27,9 @@ MINUTE = timedelta(minutes=1)
 
 @pytest.fixture
 def send(dynbeat):
-    """Return a task of the application."""
+    """Return a task of the application. Shared tasks of other tests have no similar name."""
 
-    @dynbeat.app.task(name="mail.send", shared=False)
+    @dynbeat.app.task(name="postbox.send", shared=False)
     def send():
         """Send."""
 
@@ -99,14 +99,14 @@ def warnings(caplog):
 
 @pytest.mark.usefixtures("send")
 def test_an_unknown_task_logs_one_warning_with_similar_names(mine, warnings):
-    mine.create("a", task="mail.sned", trigger=MINUTELY)
-    mine.upsert("b", task="mail.sned", trigger=MINUTELY)
-    mine.create("c", task="mail.send", trigger=MINUTELY)
+    mine.create("a", task="postbox.sned", trigger=MINUTELY)
+    mine.upsert("b", task="postbox.sned", trigger=MINUTELY)
+    mine.create("c", task="postbox.send", trigger=MINUTELY)
     mine.update("c", task="report.build")
 
     first, second = warnings()
-    assert "'mail.sned' is not registered" in first
-    assert "(did you mean 'mail.send'?);" in first
+    assert "'postbox.sned' is not registered" in first
+    assert "(did you mean 'postbox.send'?);" in first
     assert "'report.build'" in second
     assert "did you mean" not in second
 
@@ -116,7 +116,7 @@ def test_a_process_without_tasks_logs_no_warning(dynbeat, mine, warnings):
     for name in [name for name in dynbeat.app.tasks if not name.startswith("celery.")]:
         dynbeat.app.tasks.unregister(name)
 
-    mine.create("a", task="mail.send", trigger=MINUTELY)
+    mine.create("a", task="postbox.send", trigger=MINUTELY)
 
     assert warnings() == []
 
