@@ -68,7 +68,7 @@ def test_the_start_and_the_end_of_a_run_are_reported(mine, clock, working, recei
 
     ((started,), (ended,)) = (of(received, name) for name in ("run_started", "run_ended"))
     assert (started.schedule, started.task, started.attempt) == ("n", "root", 1)
-    assert started.fire_at == START + MINUTE
+    assert (started.fire_at, started.waited) == (START + MINUTE, timedelta(0))
     assert (ended.run_id, ended.status, ended.error) == (started.run_id, "succeeded", None)
     assert (ended.owner, ended.schedule, ended.attempt) == ("user:42", "n", 1)
     assert timedelta(0) < ended.duration < MINUTE
