@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from celery_dynbeat.broker import outages
 from celery_dynbeat.process.left_out import RETRY_AFTER
 from celery_dynbeat.store import alerts
 from tests.support.applications import MINUTELY, execute
@@ -327,6 +328,15 @@ def test_a_killed_beat_is_an_alert_at_once_until_another_one_starts(alerting):
     assert each.open == []
     assert each.servers.titles[1:] == ["[contract] no beat is missing any more"]
     assert "b2" not in each.servers.messages[1].body
+
+
+def test_a_beat_with_a_duty_that_fails_can_send(alerting):
+    each = alerting()
+    duty = outages.ReportedOutage("duty", "prune runs", "", "IntegrityError")
+    report = outages.Outages(each.clock.now).report([duty])
+    each.live_for(10 * MINUTE, "b1", outages=report)
+
+    assert each.open == []
 
 
 def test_a_beat_whose_broker_is_away_is_stopped(alerting):

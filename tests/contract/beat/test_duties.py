@@ -122,7 +122,7 @@ def test_a_run_that_cannot_be_deleted_does_not_keep_the_others(
 
 
 @each_database
-def test_a_change_that_cannot_be_deleted_does_not_keep_the_others(
+def test_changes_that_cannot_be_deleted_do_not_keep_the_others(
     dynbeat, mine, clock, beat, failed, monkeypatch
 ):
     monkeypatch.setattr(pruning, "BATCH_SIZE", 3)
@@ -130,8 +130,9 @@ def test_a_change_that_cannot_be_deleted_does_not_keep_the_others(
     for number in range(8):
         mine.update("old", description=f"{number}")
     mine.pause("old")
-    *_, kept, _ = [each.id for each in mine.changes()]
-    refuse(dynbeat, action="DELETE", table="dynbeat_change", when=f"OLD.id = {kept}")
+    *_, last, middle, first, _ = [each.id for each in mine.changes()]
+    refused = f"OLD.id BETWEEN {first} AND {last}"
+    refuse(dynbeat, action="DELETE", table="dynbeat_change", when=refused)
     clock.advance(dynbeat.context.settings.audit_retention + DAY)
     beat.run_until_idle()
     clock.advance(MINUTE)
@@ -140,7 +141,7 @@ def test_a_change_that_cannot_be_deleted_does_not_keep_the_others(
         beat.run_until_idle()
         clock.advance(2 * SECOND)
 
-    assert [each.id for each in mine.changes()] == [kept]
+    assert [each.id for each in mine.changes()] == [last, middle, first]
     assert [(each.duty, each.failures) for each in failed] == [("prune changes", 1)]
 
 

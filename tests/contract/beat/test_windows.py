@@ -6,6 +6,7 @@ import pytest
 
 from celery_dynbeat import Cron, InvalidArgumentError
 from celery_dynbeat.testing import ManualBeat
+from celery_dynbeat.triggers.zones import describe_instant
 from tests.support.applications import START, application
 
 MICROSECOND, MINUTE = timedelta(microseconds=1), timedelta(minutes=1)
@@ -89,6 +90,18 @@ def test_a_fire_time_in_its_window_has_passed_for_skip(mine, pass_to):
     pass_to(at(3))
 
     assert kept(mine) == [(1, "sent", 1), (2, "skipped", 1), (3, "sent", 1)]
+
+
+def test_explain_says_that_a_fire_time_waits_in_its_window(mine, pass_to):
+    mine.create("n", task="t", trigger=HOURLY, window=HOUR)
+    pass_to(START + HOUR + MINUTE)
+
+    found, asked = mine.explain("n"), mine.explain("n", at=START + HOUR)
+
+    assert found.cause == asked.cause == "in_window"
+    assert f"waits in its window until {describe_instant(at(1))}" in found.sentence
+    assert asked.sentence.startswith("2026-11-21 10:00 UTC is still due.")
+    assert found.next[0].note == f"in its window: sent at {describe_instant(at(1))}"
 
 
 def test_a_fire_time_that_waits_survives_an_edit_of_its_calendar(dynbeat, mine, pass_to):

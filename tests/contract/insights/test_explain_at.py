@@ -178,6 +178,18 @@ def test_a_run_that_a_pause_skipped_or_revoked_says_who_paused(dynbeat, mine, un
     assert "carol paused it at 2026-11-23 10:00 UTC" in revoked.text
 
 
+def test_a_run_that_ran_is_told(mine, until):
+    mine.create("report", task="t", trigger=REPORT)
+    until(NINE + HOUR)
+
+    found = mine.explain("report", at=NINE)
+
+    assert found.cause == "waits_in_queue"
+    assert found.sentence.startswith("The run of 2026-11-22 09:00 UTC has waited in its queue")
+    assert found.sentence in found.text
+    assert found.to_dict()["at"] == NINE.isoformat()
+
+
 def test_the_calls_across_owners_need_an_owner(dynbeat, mine):
     mine.create("report", task="t", trigger=REPORT)
 

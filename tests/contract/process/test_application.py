@@ -11,6 +11,8 @@ from celery_dynbeat import ConfigurationError, DatabaseScheduler, store
 from celery_dynbeat.beat.runtime import ensure_application
 from celery_dynbeat.cli import dynbeat as command
 from celery_dynbeat.db.engine import Database
+from celery_dynbeat.health.checks import evaluate
+from celery_dynbeat.health.probes import collect_health
 from tests.support.applications import MINUTELY, START, application
 from tests.support.suites import each_database
 
@@ -173,6 +175,16 @@ def test_a_process_of_another_application_works_and_warns_once(database_url, cap
         assert len(warnings) == 1
         for words in ("'shop'", "'web'", "dynbeat_application = 'shop'"):
             assert words in warnings[0].getMessage()
+
+
+def test_status_names_both_applications(dynbeat, tables):
+    check_application(tables, "shop")
+
+    verdict = evaluate(collect_health(dynbeat.app))
+
+    (warning,) = [each for each in verdict.warnings if each.code == "application_differs"]
+    assert "'shop'" in warning.text
+    assert "dynbeat_application = 'shop'" in warning.hint
 
 
 @each_database

@@ -125,6 +125,18 @@ def test_celerys_own_retries_count_and_come_first(worker):
     assert fail(worker, again).status == "failed"
 
 
+def test_with_until_next_fire_no_retry_comes_at_or_after_the_next_fire_time(worker):
+    worker.create(retry=Retry(max_retries=3, backoff=40, until_next_fire=True))
+    run = worker.send()
+
+    assert run.next_fire_at == run.fire_at + MINUTE
+    assert fail(worker, run).status == "retrying"
+    # The second would come 80 s later.
+    again = sent_after(worker, timedelta(seconds=40))
+    assert again.next_fire_at == run.next_fire_at
+    assert fail(worker, again).status == "failed"
+
+
 def test_without_a_next_fire_time_until_next_fire_bounds_nothing(worker):
     worker.create(retry=Retry(max_retries=1, backoff=3600, until_next_fire=True), max_runs=1)
 

@@ -115,6 +115,17 @@ def test_a_reading_that_waits_for_its_connection_is_repeated(source):
     assert source.readings == 2
 
 
+def test_a_second_reading_that_fails_leaves_the_first(source):
+    def read():
+        source.readings += 1
+        source.advance(0.2)
+        if source.readings > 1:
+            raise ConnectionError
+        return START
+
+    assert DatabaseClock(read, monotonic=source.monotonic).now() == START + timedelta(seconds=0.3)
+
+
 def test_a_frozen_clock_moves_only_when_the_test_moves_it():
     clock = FrozenClock(START)
 

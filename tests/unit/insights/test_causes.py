@@ -168,6 +168,14 @@ CASES = [
         "It does not run: alice paused it 3 h ago because of 'holiday'.",
     ),
     (
+        {"schedule": schedule(enabled=False, paused_until=START + HOUR)},
+        Cause.PAUSED,
+        (
+            "It does not run: a caller paused it. Beat resumes it at 2026-11-21 10:00 UTC"
+            " (in 60 min)."
+        ),
+    ),
+    (
         {"schedule": schedule(enabled=False)},
         Cause.PAUSED,
         "It does not run: a caller paused it.",
