@@ -14,6 +14,7 @@ from celery_dynbeat import (
     NotFoundError,
     ScheduleExistsError,
 )
+from celery_dynbeat.api.reading import schedule_of
 from celery_dynbeat.beat.config_sync import sync
 from celery_dynbeat.db.models import Alert
 from tests.support.applications import MINUTELY, START, instants
@@ -160,6 +161,21 @@ def test_alerts_have_the_new_name(dynbeat, mine, clock):
     mine.rename("old", "new")
 
     assert [each.schedule for each in mine.alerts()] == ["new"]
+
+
+def test_the_schedule_of_a_run_is_found_after_a_rename(dynbeat, mine, clock, beat):
+    mine.create("other", task="t", trigger=MINUTELY)
+    mine.create("old", task="t", trigger=MINUTELY)
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    (run,) = mine.runs("old")
+    mine.rename("old", "new")
+
+    schedule = schedule_of(dynbeat.context, run)
+
+    assert schedule == mine.get("new")
+    mine.delete("new")
+    assert schedule_of(dynbeat.context, mine.get_run(run.id)) is None
 
 
 def test_update_names_the_call_that_renames(mine):
