@@ -37,8 +37,6 @@ _DELETE = """
 #: ER_LOCK_DEADLOCK, ER_DUP_ENTRY
 _DEADLOCK, _DUPLICATE_KEY = 1213, 1062
 _LOWER_CASE_NAMES = text("SELECT @@lower_case_table_names")
-#: A key of ``Connection.info``.
-_IS_ALONE = "dynbeat_is_alone"
 #: The types of ids: a number, and the 36 characters of a run id.
 _NUMBER = {"type": "BIGINT", "id": "doomed.id"}
 _RUN_ID = {
